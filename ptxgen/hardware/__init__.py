@@ -1,0 +1,1 @@
+"""The chips' facts: encodings, layouts, limits. Pure Python: no NumPy, no CUDA."""
