@@ -1,0 +1,1 @@
+"""Where kernels run: the Device interface, launch descriptions, and the devices themselves."""

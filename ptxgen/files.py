@@ -1,0 +1,47 @@
+"""Output files that are either complete or not there."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from collections.abc import Iterator
+from pathlib import Path
+from typing import BinaryIO
+
+from ptxgen.errors import PtxgenError
+
+
+@contextlib.contextmanager
+def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+    """A stream whose bytes become the file `path` when the block ends without an error.
+
+    They are written to a new file in the same folder, which is then renamed over `path`: a reader
+    sees the old file or the new one, and a failure leaves the old one and nothing else.
+    """
+    target = Path(path)
+    temporary = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
+    try:
+        with temporary.open("xb") as stream:
+            yield stream
+        temporary.replace(target)
+    except OSError as error:
+        raise PtxgenError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write text (as UTF-8 with LF line ends, whatever the platform) or bytes to `path`."""
+    with replacing(path) as stream:
+        stream.write(content.encode() if isinstance(content, str) else content)
+
+
+def read_text(path: str | os.PathLike[str]) -> str:
+    """The text of `path`; an error that names the file if it is missing or not text."""
+    try:
+        return Path(path).read_bytes().decode()
+    except OSError as error:
+        raise PtxgenError(f"cannot read {str(path)!r}: {error.strerror or error}") from error
+    except UnicodeDecodeError as error:
+        raise PtxgenError(f"cannot read {str(path)!r}: not UTF-8 text (byte {error.start})") from error
