@@ -1,0 +1,298 @@
+"""Tensor copies between global and shared memory, as cp.async.bulk.tensor does them.
+
+Boxes are dense in shared memory, innermost dimension fastest, then swizzled. Loads fill
+out-of-bounds elements; stores clip outer dimensions per element and the innermost one in 16-byte
+chunks, as H100s have been seen to do.
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+from itertools import product
+from typing import TYPE_CHECKING, Any, Protocol
+
+import numpy as np
+
+from ptxgen.emulator.reductions import reduce_elements
+from ptxgen.emulator.smem_layout import (
+    CHUNK,
+    CHUNK_BYTES,
+    CHUNK_TYPES,
+    Bytes,
+    Index,
+    Ranges,
+    gather_swizzled,
+    merge_ranges,
+    place_swizzled,
+    swizzled_chunks,
+    swizzled_range,
+)
+from ptxgen.errors import MachineError, NotSupportedError
+from ptxgen.hardware.tensor_map import COORDINATE_ALIGN_BYTES, SMEM_ALIGN_BYTES, TensorMap
+
+if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
+    from ptxgen.hardware.swizzle import Swizzle
+
+__all__ = ["BoundTensor", "GlobalBytes", "gather_swizzled", "place_swizzled"]
+
+Coordinates = tuple[int, ...]
+
+# Types that TMA converts on the way; only copies are modelled.
+_CONVERTED = ("f32_ftz", "tf32", "tf32_ftz")
+
+
+class GlobalBytes(Protocol):
+    """What a tensor needs of global memory."""
+
+    def view(self, address: int, nbytes: int) -> Bytes:
+        """The bytes themselves, not a copy; MachineError("out-of-bounds") when not allocated."""
+        ...
+
+
+class BoundTensor:
+    """A tensor map together with the global memory that it points into.
+
+    Coordinates run from the innermost dimension outwards. Keep one object per tensor map: it
+    holds views of the whole tensor and the index arrays of whole-box loads.
+    """
+
+    __slots__ = ("_box", "_chunk_grid", "_elements", "_flat", "_last", "_memory", "_plans", "_steps", "tensor_map")
+
+    def __init__(self, tensor_map: TensorMap, memory: GlobalBytes) -> None:
+        element = tensor_map.element_type
+        if tensor_map.interleave != "none":
+            raise NotSupportedError(f"tensor maps with interleave {tensor_map.interleave} are not modelled")
+        if element.is_packed or element.name in _CONVERTED:
+            raise NotSupportedError(f"tensor copies of {element} are not modelled")
+        self.tensor_map = tensor_map
+        self._memory = memory
+        self._steps = (element.bytes, *tensor_map.strides_bytes)
+        self._box = tensor_map.box_elements
+        # Largest coordinates of a box that lies wholly inside.
+        traversal = (1, *tensor_map.element_strides[1:])
+        self._last = tuple(
+            size - (count - 1) * stride - 1
+            for size, count, stride in zip(tensor_map.dims, self._box, traversal, strict=True)
+        )
+        self._elements: NDArray[Any] | None = None
+        self._chunk_grid: NDArray[Any] | None = None
+        self._flat: NDArray[Any] | None = None
+        self._plans: dict[int, Index | None] = {}
+
+    # Loads
+
+    def load(self, coordinates: Coordinates, smem: Bytes, address: int) -> None:
+        """Copy the box at `coordinates` to shared address `address`: rules, fill and swizzle."""
+        self.check(coordinates, address)
+        for coordinate, last in zip(coordinates, self._last, strict=True):
+            if not 0 <= coordinate <= last:
+                break
+        else:
+            phase = address % self.tensor_map.swizzle.pattern_bytes
+            if phase not in self._plans:
+                self._plans[phase] = self._plan(phase)
+            places = self._plans[phase]
+            if places is not None and address + self.tensor_map.box_bytes <= smem.size:
+                size = self.tensor_map.swizzle.chunk_bytes
+                offset = sum(map(int.__mul__, coordinates, self._steps)) // size
+                first = address // size
+                target = smem.view(CHUNK_TYPES[size])[first : first + places.size]
+                # "clip" lets NumPy write straight into `target`; every place is in range.
+                self._source()[offset:].take(places, out=target, mode="clip")
+                return
+        place_swizzled(smem, address, self.load_box(coordinates), self.tensor_map.swizzle)
+
+    def load_box(self, coordinates: Coordinates) -> Bytes:
+        """The box at `coordinates`, dense, as a new array of `tensor_map.box_bytes` bytes.
+
+        Elements outside are 0, or with NaN fill the NaN whose exponent and mantissa are all ones.
+        """
+        self.check(coordinates)
+        size = self.tensor_map.element_type.bytes
+        fill = 0 if self.tensor_map.oob_fill == "zero" else (1 << 8 * size - 1) - 1
+        dense = np.full(self._box[::-1], fill, f"u{size}")
+        inner = self._inside(coordinates[0], self._box[0], self.tensor_map.dims[0], 1)
+        box, tensor = self._outer(coordinates)
+        source, target = (*tensor, inner[1]), (*box, inner[0])
+        dense[target] = self._all_elements()[source]
+        return dense.reshape(-1).view(np.uint8)
+
+    # Stores
+
+    def store_box(self, coordinates: Coordinates, dense: Bytes) -> None:
+        """Write a dense box (as `gather_swizzled` returns it) at `coordinates`, clipped."""
+        region, box = self._store_region(coordinates)
+        region[...] = dense.view(CHUNK).reshape(self._box_chunks())[box]
+
+    def reduce_box(self, coordinates: Coordinates, dense: Bytes, operation: str) -> None:
+        """cp.reduce.async.bulk.tensor: combine a dense box with the tensor, clipped like a store.
+
+        `operation` is add, min, max, inc, dec, and, or, xor; NotSupportedError when the element
+        type does not have it.
+        """
+        region, box = self._store_region(coordinates)
+        element = self.tensor_map.element_type.name
+        new = np.ascontiguousarray(dense.view(CHUNK).reshape(self._box_chunks())[box]).view(np.uint8)
+        old = np.ascontiguousarray(region).view(np.uint8)
+        region[...] = reduce_elements(operation, element, old, new).view(CHUNK).reshape(region.shape)
+
+    # Rules and footprints
+
+    def check(self, coordinates: Coordinates, address: int | None = None) -> None:
+        """Rules of every tensor copy; MachineError names the broken one."""
+        if len(coordinates) != len(self._steps):
+            raise MachineError(
+                "illegal-tensor-copy",
+                f"{len(coordinates)} coordinates for a tensor map of rank {self.tensor_map.rank}",
+            )
+        if coordinates[0] * self._steps[0] % COORDINATE_ALIGN_BYTES:
+            raise MachineError(
+                "illegal-tensor-copy",
+                f"innermost coordinate {coordinates[0]} of {self._steps[0]}-byte elements is byte"
+                f" {coordinates[0] * self._steps[0]}, not a multiple of {COORDINATE_ALIGN_BYTES}",
+            )
+        if address is not None and address % SMEM_ALIGN_BYTES:
+            raise MachineError(
+                "misaligned-address",
+                f"shared address {address:#x} of a tensor copy is not a multiple of {SMEM_ALIGN_BYTES}",
+            )
+
+    def check_store(self, coordinates: Coordinates, address: int | None = None) -> None:
+        """`check`, and no negative coordinate."""
+        self.check(coordinates, address)
+        if min(coordinates) < 0:
+            raise MachineError("illegal-tensor-copy", f"a tensor store at negative coordinates {coordinates}")
+
+    def smem_range(self, address: int) -> tuple[int, int]:
+        """(shared address, bytes) that a copy at `address` reads or writes."""
+        return swizzled_range(address, self.tensor_map.box_bytes, self.tensor_map.swizzle)
+
+    def read_ranges(self, coordinates: Coordinates) -> Ranges:
+        """Global bytes that a load at `coordinates` reads."""
+        self.check(coordinates)
+        size = self._steps[0]
+        _, inner = self._inside(coordinates[0], self._box[0], self.tensor_map.dims[0], 1)
+        return self._row_ranges(coordinates, inner.start * size, (inner.stop - inner.start) * size)
+
+    def write_ranges(self, coordinates: Coordinates) -> Ranges:
+        """Global bytes that a store at `coordinates` writes, clipped chunks included."""
+        self.check_store(coordinates)
+        return self._row_ranges(
+            coordinates, coordinates[0] * self._steps[0], self._inner_chunks(coordinates) * CHUNK_BYTES
+        )
+
+    # Parts
+
+    @staticmethod
+    def _inside(coordinate: int, count: int, size: int, stride: int) -> tuple[slice, slice]:
+        """(positions in the box, positions in the tensor) that a dimension has inside."""
+        first = max(0, -(coordinate // stride))
+        stop = max(first, min(count, -((coordinate - size) // stride)))
+        begin = coordinate + first * stride
+        end = begin + (stop - first - 1) * stride + 1 if stop > first else begin
+        return slice(first, stop), slice(max(begin, 0), max(end, 0), stride)
+
+    def _outer(self, coordinates: Coordinates) -> tuple[tuple[slice, ...], tuple[slice, ...]]:
+        """Slices of box and tensor for all dimensions but the innermost, outermost first."""
+        tensor_map = self.tensor_map
+        pairs = [
+            self._inside(coordinates[d], self._box[d], tensor_map.dims[d], tensor_map.element_strides[d])
+            for d in range(tensor_map.rank - 1, 0, -1)
+        ]
+        return tuple(box for box, _ in pairs), tuple(tensor for _, tensor in pairs)
+
+    def _row_ranges(self, coordinates: Coordinates, first: int, nbytes: int) -> Ranges:
+        if nbytes <= 0:
+            return ()
+        _, tensor = self._outer(coordinates)
+        dims, steps = self.tensor_map.dims[:0:-1], self._steps[:0:-1]
+        rows = product(*(range(*piece.indices(size)) for piece, size in zip(tensor, dims, strict=True)))
+        base = self.tensor_map.address + first
+        return merge_ranges([base + sum(map(int.__mul__, row, steps)) for row in rows], nbytes)
+
+    def _inner_chunks(self, coordinates: Coordinates) -> int:
+        """Chunks of a box row that a store writes: the last one may reach beyond the row's end."""
+        left = (self.tensor_map.dims[0] - coordinates[0]) * self._steps[0]
+        return max(0, min(self.tensor_map.inner_box_bytes, left) + CHUNK_BYTES - 1) // CHUNK_BYTES
+
+    def _box_chunks(self) -> tuple[int, ...]:
+        return (*self._box[:0:-1], self.tensor_map.inner_box_bytes // CHUNK_BYTES)
+
+    def _store_region(self, coordinates: Coordinates) -> tuple[NDArray[Any], tuple[slice, ...]]:
+        """(the written chunks as a view of global memory, their slices of the box)."""
+        self.check_store(coordinates)
+        box, tensor = self._outer(coordinates)
+        first, count = coordinates[0] * self._steps[0] // CHUNK_BYTES, self._inner_chunks(coordinates)
+        if (first + count) * CHUNK_BYTES <= self.tensor_map.dims[0] * self._steps[0]:
+            grid = self._whole_chunks()
+        else:
+            # Bytes beyond a row's end: ask memory for exactly what this store touches.
+            sizes = (*(piece.stop for piece in tensor), first + count)
+            grid = self._grid(sizes, CHUNK, CHUNK_BYTES)
+        where = (*tensor, slice(first, first + count))
+        return grid[where], (*box, slice(0, count))
+
+    def _grid(self, sizes: tuple[int, ...], dtype: np.dtype[Any], inner_bytes: int) -> NDArray[Any]:
+        """A strided view of the tensor's first `sizes` (outermost first) items of `dtype`."""
+        strides = (*self._steps[:0:-1], inner_bytes)
+        if min(sizes) == 0:
+            return np.empty(sizes, dtype)
+        extent = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) + inner_bytes
+        raw = self._memory.view(self.tensor_map.address, extent)
+        grid: NDArray[Any] = np.ndarray(sizes, dtype, raw.data, strides=strides)
+        return grid
+
+    def _all_elements(self) -> NDArray[Any]:
+        if self._elements is None:
+            size = self._steps[0]
+            self._elements = self._grid(self.tensor_map.dims[::-1], np.dtype(f"u{size}"), size)
+        return self._elements
+
+    def _whole_chunks(self) -> NDArray[Any]:
+        if self._chunk_grid is None:
+            whole = self.tensor_map.dims[0] * self._steps[0] // CHUNK_BYTES
+            self._chunk_grid = self._grid((*self.tensor_map.dims[:0:-1], whole), CHUNK, CHUNK_BYTES)
+        return self._chunk_grid
+
+    def _source(self) -> NDArray[Any]:
+        """The tensor's bytes from its address on, flat, in chunks of the swizzle."""
+        if self._flat is None:
+            dims = self.tensor_map.dims
+            extent = sum((size - 1) * step for size, step in zip(dims, self._steps, strict=True)) + self._steps[0]
+            size = self.tensor_map.swizzle.chunk_bytes
+            raw = self._memory.view(self.tensor_map.address, extent)
+            self._flat = raw[: extent // size * size].view(CHUNK_TYPES[size])
+        return self._flat
+
+    def _plan(self, phase: int) -> Index | None:
+        """For each chunk of the destination, the chunk of the source counted from the box's first.
+
+        None when the swizzle moves chunks out of the box's own bytes.
+        """
+        tensor_map = self.tensor_map
+        return _load_plan(
+            tensor_map.inner_box_bytes,
+            self._box[1:],
+            tuple(map(int.__mul__, tensor_map.element_strides[1:], tensor_map.strides_bytes)),
+            phase,
+            tensor_map.swizzle,
+        )
+
+
+@lru_cache(maxsize=256)
+def _load_plan(
+    inner_bytes: int, outer: tuple[int, ...], strides: tuple[int, ...], phase: int, swizzle: Swizzle
+) -> Index | None:
+    size = swizzle.chunk_bytes
+    source = np.arange(0, inner_bytes, size, dtype=np.intp)
+    for count, stride in zip(outer, strides, strict=True):
+        source = np.add.outer(stride * np.arange(count, dtype=np.intp), source)
+    source = source.reshape(-1) // size
+    target = swizzled_chunks(source.size, phase, swizzle) - phase // size
+    if not np.array_equal(np.sort(target), np.arange(target.size)):
+        return None
+    places = np.empty_like(source)
+    places[target] = source
+    return places
