@@ -1,0 +1,147 @@
+"""Compiles Triton kernels for sm_100a, with no GPU, and runs the unmodified text on the emulator."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import sys
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from ptxgen.emulator import GlobalMemory, Machine, load_module
+from ptxgen.hardware.element_types import element_type
+from ptxgen.hardware.swizzle import Swizzle
+from ptxgen.hardware.targets import target
+from ptxgen.hardware.tensor_map import TensorMap
+
+Array = np.ndarray[Any, Any]
+
+PINNED = "3.9.0"
+SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
+NAMES = {"f16": ("fp16", "float16"), "bf16": ("bf16", "bfloat16"), "f32": ("fp32", "float32")}
+"""Triton's name of a type in a signature, and as a constant."""
+
+
+@dataclass(frozen=True)
+class TritonMatmul:
+    """A compiled kernel. Its entry takes, for each of A, B and D, a tensor map, two sizes (u32) and two strides
+    (u64), then M, N, K (u32) and two pointers to scratch memory that it does not use.
+    """
+
+    module: Any
+    tile: tuple[int, int, int]
+    operand: str
+    output: str
+    threads: int
+    dynamic_smem_bytes: int
+    boxes: tuple[tuple[tuple[int, ...], Swizzle], ...]
+    """Box (outermost size first) and swizzle of A, B and D."""
+
+    def __call__(self, a: Array, b: Array, d: Array, size: tuple[int, int, int], **options: Any) -> Array:
+        """D after the launch. Arrays hold whole pitches; `size` says how much of them is the matrix."""
+        m, n, k = size
+        memory = GlobalMemory()
+        arguments: list[Any] = []
+        buffers = {}
+        matrices = (("A", a, (m, k)), ("B", b, (n, k)), ("D", d, (m, n)))
+        for (name, values, shape), (box, swizzle) in zip(matrices, self.boxes, strict=True):
+            buffer = buffers[name] = memory.allocate(values.nbytes, name=name, align=256)
+            buffer.data[:] = np.frombuffer(values.tobytes(), np.uint8)
+            arguments.append(
+                TensorMap(
+                    element_type=element_type(self.output if name == "D" else self.operand),
+                    address=buffer.address,
+                    dims=shape[::-1],
+                    strides_bytes=values.strides[:1],
+                    box=box[::-1],
+                    swizzle=swizzle,
+                )
+            )
+            arguments += [size.to_bytes(4, "little") for size in shape]
+            arguments += [stride.to_bytes(8, "little") for stride in (values.shape[1], 1)]
+        arguments += [size.to_bytes(4, "little") for size in (m, n, k)] + [bytes(8)] * 2
+        grid = options.pop("grid", (-(-m // self.tile[0]), -(-n // self.tile[1]), 1))
+        report = Machine(chip=target("sm_100a"), memory=memory, workers=1, **options).launch(
+            self.module,
+            entry=next(iter(self.module.entries)),
+            grid=grid,
+            block=(self.threads, 1, 1),
+            cluster=(1, 1, 1),
+            dynamic_smem_bytes=self.dynamic_smem_bytes,
+            arguments=arguments,
+        )
+        errors = [finding for finding in report.findings if finding.severity == "error"]
+        assert not errors, errors
+        result: Array = np.frombuffer(buffers["D"].data.tobytes(), d.dtype).reshape(d.shape)
+        return result
+
+
+@pytest.fixture(scope="session")
+def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., TritonMatmul]]:
+    """`triton_matmul("plain", (128, 128, 64))` compiles once a session; skips where Triton is missing."""
+    triton = pytest.importorskip("triton", reason=f"triton {PINNED} is not installed")
+    if triton.__version__ != PINNED:
+        pytest.skip(f"triton is {triton.__version__}, not {PINNED}: its PTX is another")
+    patch = pytest.MonkeyPatch()
+    patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+    patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+    path = Path(__file__).with_name("triton_kernels.py")
+    spec = importlib.util.spec_from_file_location("triton_kernels", path)
+    assert spec is not None
+    assert spec.loader is not None
+    kernels = importlib.util.module_from_spec(spec)
+    sys.modules[spec.name] = kernels
+    spec.loader.exec_module(kernels)
+    compiled: dict[tuple[Any, ...], TritonMatmul] = {}
+
+    def compile_matmul(
+        kernel: str,
+        tile: tuple[int, int, int],
+        *,
+        operand: str = "f16",
+        output: str = "f16",
+        num_stages: int = 3,
+        num_warps: int = 4,
+        **constants: Any,
+    ) -> TritonMatmul:
+        key = (kernel, tile, operand, output, num_stages, num_warps, *sorted(constants.items()))
+        if key not in compiled:
+            compiler = importlib.import_module("triton.compiler")
+            backend = importlib.import_module("triton.backends.compiler")
+            language = importlib.import_module("triton.language")
+            function = getattr(kernels, kernel)
+            bm, bn, bk = tile
+            constants |= {"BM": bm, "BN": bn, "BK": bk, "OUT": getattr(language, NAMES[output][1])}
+            blocks = {"a": (operand, bm, bk), "b": (operand, bn, bk), "d": (output, bm, bn)}
+            signature = {name: f"tensordesc<{NAMES[kind][0]}[{r},{c}]>" for name, (kind, r, c) in blocks.items()}
+            signature |= dict.fromkeys(("m", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
+            names = function.arg_names
+            source = compiler.ASTSource(
+                function,
+                {name: signature[name] for name in names},
+                {(names.index(name),): value for name, value in constants.items()},
+                attrs={},
+            )
+            done = triton.compile(
+                source,
+                target=backend.GPUTarget("cuda", 100, 32),
+                options={"num_warps": num_warps, "num_stages": num_stages, "ptx_version": 90},
+            )
+            compiled[key] = TritonMatmul(
+                module=load_module(done.asm["ptx"], name=f"triton {kernel}"),
+                tile=tile,
+                operand=operand,
+                output=output,
+                threads=32 * done.metadata.num_warps,
+                dynamic_smem_bytes=done.metadata.shared,
+                boxes=tuple((tuple(d["block_size"]), SWIZZLES[d["swizzle"]]) for d in done.metadata.tensordesc_meta),
+            )
+        return compiled[key]
+
+    yield compile_matmul
+    patch.undo()

@@ -1,0 +1,41 @@
+# mypy: ignore-errors
+"""Matrix products in Triton, D[M, N] = A[M, K] · B[N, K]ᵀ, with tensor descriptors for all three."""
+
+import triton
+import triton.language as tl
+
+
+@triton.jit
+def plain(a, b, d, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr):
+    """One tile a program."""
+    row = tl.program_id(0) * BM
+    column = tl.program_id(1) * BN
+    total = tl.zeros((BM, BN), tl.float32)
+    for step in range(tl.cdiv(k, BK)):
+        x = a.load([row, step * BK])
+        y = b.load([column, step * BK])
+        total = tl.dot(x, y.T, total)
+    d.store([row, column], total.to(OUT))
+
+
+@triton.jit
+def persistent(
+    a, b, d, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr, FLATTEN: tl.constexpr
+):  # fmt: skip
+    """A program walks tiles in steps of the grid, in groups of four rows of tiles.
+
+    FLATTEN lets the loads of the next tile start before this one is stored.
+    """
+    rows = tl.cdiv(m, BM)
+    columns = tl.cdiv(n, BN)
+    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=FLATTEN):
+        first = tile // (4 * columns) * 4
+        height = min(rows - first, 4)
+        row = (first + tile % (4 * columns) % height) * BM
+        column = tile % (4 * columns) // height * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for step in range(tl.cdiv(k, BK)):
+            x = a.load([row, step * BK])
+            y = b.load([column, step * BK])
+            total = tl.dot(x, y.T, total)
+        d.store([row, column], total.to(OUT))
