@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
-from ptxgen.errors import ToolchainError
+from ptxgen.errors import PtxError, ToolchainError
 
 _INSTALL_HINT = (
     "install it with `pip install 'nvidia-cuda-nvcc==13.0.*'`, or put a CUDA toolkit's bin folder on PATH, "
@@ -114,6 +114,14 @@ def _describe(path: Path) -> Tool:
     return Tool(path=path, version=match.group(1))
 
 
+def ptx_target(text: str, name: str) -> str:
+    """The `.target` of a PTX text; PtxError where it has none."""
+    match = re.search(r"^[ \t]*\.target[ \t]+(\w+)", text, re.MULTILINE)
+    if match is None:
+        raise PtxError(name, 1, text.split("\n", 1)[0], "there is no .target directive; is this PTX?")
+    return match.group(1)
+
+
 def ptxas() -> Tool:
     """The assembler that `assemble` uses unless told otherwise."""
     path = find_tool("ptxas")
@@ -137,7 +145,7 @@ def assemble(
     the PTX lines that ptxas complains about, with its words.
     """
     tool = ptxas() if path is None else _describe(Path(path))
-    arch = target or _target_of(text, name)
+    arch = target or ptx_target(text, name)
     command = [str(tool.path), "-v", "-arch", arch, _SOURCE_NAME, "-o", "kernel.cubin"]
     if line_info:
         command.append("-lineinfo")
@@ -183,13 +191,6 @@ def _run(command: list[str], folder: str | None) -> subprocess.CompletedProcess[
         return subprocess.run(command, cwd=folder, capture_output=True, text=True, errors="replace", check=False)
     except OSError as error:
         raise ToolchainError(f"cannot run {command[0]}: {error.strerror or error}") from error
-
-
-def _target_of(text: str, name: str) -> str:
-    match = re.search(r"^[ \t]*\.target[ \t]+(\w+)", text, re.MULTILINE)
-    if match is None:
-        raise ToolchainError(f"{name} has no .target directive; is it PTX?")
-    return match.group(1)
 
 
 # "ptxas kernel.ptx, line 10; error   : Unknown symbol '%r9'" or "ptxas fatal   : ..."

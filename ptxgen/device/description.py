@@ -14,11 +14,11 @@ expressions (see ptxgen.device.expression); `LaunchDescription.at` turns them in
        {"name": "d", "kind": "buffer", "buffer": "D"},
        {"name": "raw", "kind": "bytes", "hex": "00ff"}],
      "defaults": {"M": 4096, "N": 4096, "K": 4096}, "verify": [[M, N, K], ...],
-     "preconditions": [{"expr": e, "at_least": 1, "at_most": 2147483647, "rule": "why"}, ...],
+     "preconditions": [{"expression": e, "at_least": 1, "below": 2147483648, "rule": "why"}, ...],
      "expect": {"kind": "gemm", "a": "A", "b": "B", "d": "D"}}
 
-`grid` counts CTAs. `fill` is "input", "nan" or "zero". A `preconditions` entry holds where the value of
-`expr` lies within its bounds (`at_least` 1 unless a bound is given). Without `expect` nothing can be said
+`grid` counts CTAs. `fill` is "input", "nan" or "zero". A precondition holds where its expression
+is at least `at_least` and below `below`; either bound may be absent. Without `expect` nothing can be said
 about the numbers that a kernel computes.
 """
 
@@ -115,11 +115,11 @@ Argument: TypeAlias = TensorMapArgument | ScalarArgument | BufferArgument | Byte
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Precondition:
-    """A rule of the problem size: `at_least` <= value of `expression` <= `at_most`."""
+    """A rule of the problem size: `at_least` <= value of `expression` < `below`."""
 
     expression: Expression
     at_least: int | None
-    at_most: int | None
+    below: int | None
     rule: str
 
 
@@ -216,9 +216,9 @@ class LaunchDescription:
             "defaults": dict(self.defaults),
             "verify": [list(shape) for shape in self.verify],
             "preconditions": [
-                {"expr": to_json(item.expression), "rule": item.rule}
+                {"expression": to_json(item.expression), "rule": item.rule}
                 | ({} if item.at_least is None else {"at_least": item.at_least})
-                | ({} if item.at_most is None else {"at_most": item.at_most})
+                | ({} if item.below is None else {"below": item.below})
                 for item in self.preconditions
             ],
         }
@@ -361,12 +361,10 @@ def _read_defaults(root: Reader) -> dict[str, int]:
 
 
 def _read_precondition(item: Reader) -> Precondition:
-    at_least = item.optional_integer("at_least")
-    at_most = item.optional_integer("at_most")
     precondition = Precondition(
-        expression=item.expression("expr"),
-        at_least=1 if at_least is None and at_most is None else at_least,
-        at_most=at_most,
+        expression=item.expression("expression"),
+        at_least=item.optional_integer("at_least"),
+        below=item.optional_integer("below"),
         rule=item.text("rule"),
     )
     item.finish()

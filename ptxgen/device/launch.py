@@ -102,14 +102,12 @@ class Launch:
         symbols = {**problem, "SM_COUNT": chip.sm_count}
         for condition in description.preconditions:
             value = evaluate(condition.expression, symbols, condition.rule)
-            low, high = condition.at_least, condition.at_most
-            if (low is not None and value < low) or (high is not None and value > high):
-                bounds = " and ".join(
-                    part for part in (low is not None and f">= {low}", high is not None and f"<= {high}") if part
-                )
+            low, high = condition.at_least, condition.below
+            if (low is not None and value < low) or (high is not None and value >= high):
+                bounds = ("" if low is None else f"{low} <= ") + "value" + ("" if high is None else f" < {high}")
                 raise LaunchError(
                     f"{description.entry} cannot run {_problem_text(problem)}: {condition.rule} "
-                    f"(the value is {value}, it must be {bounds})"
+                    f"(the value is {value}, the rule {bounds})"
                 )
         if grid is not None and not description.persistent:
             raise LaunchError(
@@ -147,6 +145,15 @@ class Launch:
     def buffer(self, name: str) -> BufferShape:
         """The buffer called `name`, which must exist."""
         return next(buffer for buffer in self.buffers if buffer.name == name)
+
+    def pitch_is_free(self, name: str) -> bool:
+        """Whether the kernel learns the pitch of buffer `name` from tensor maps alone."""
+        uses = [argument for argument in self.arguments if isinstance(argument, TensorMapArgument | BufferArgument)]
+        return all(
+            isinstance(argument, TensorMapArgument) and argument.strides_bytes == (self.declared_pitches[name],)
+            for argument in uses
+            if argument.buffer == name
+        )
 
     def with_pitch(self, name: str, pitch_bytes: int) -> Launch:
         """This launch with rows of buffer `name` starting `pitch_bytes` apart."""

@@ -1,0 +1,14 @@
+"""`ptxgen steps`."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def steps() -> None:
+    """List the steps that can be built, one line each."""
+    from ptxgen.steps import STEPS
+
+    for number, step in STEPS.items():
+        click.echo(f"{number:>2}  {step.title}")

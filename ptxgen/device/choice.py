@@ -1,0 +1,44 @@
+"""Which device runs a kernel."""
+
+from __future__ import annotations
+
+from ptxgen.device.interface import Device
+from ptxgen.errors import DeviceError, UnknownNameError
+from ptxgen.hardware.targets import TARGETS, Target, target_loads_on
+
+DEVICE_NAMES = ("auto", "cuda", "emulator")
+
+
+def choose_device(device: Device | str | None, target_name: str) -> Device:
+    """The device for a kernel with `.target target_name`.
+
+    A Device is taken if the target loads on it; "emulator" is a chip of the target on the emulator; None
+    and "cuda" ask for a GPU. DeviceError where there is none that fits.
+    """
+    if device is None or device == "cuda":
+        raise DeviceError(
+            "no CUDA device can be used: this version of ptxgen launches on its emulator only; "
+            'pass device="emulator" (--device emulator)'
+        )
+    if isinstance(device, str):
+        if device != "emulator":
+            raise UnknownNameError("device", device, ("cuda", "emulator"))
+        from ptxgen.device.emulated import EmulatedDevice
+
+        return EmulatedDevice(chip=chip_for(target_name))
+    chip = device.properties.chip
+    if not target_loads_on(target_name, chip.capability):
+        raise DeviceError(
+            f"PTX with .target {target_name} does not load on {device.properties.name}, "
+            f"a device of compute capability {'.'.join(map(str, chip.capability))}"
+        )
+    return device
+
+
+def chip_for(target_name: str) -> Target:
+    """A known chip that loads PTX of a target, newest architecture last; DeviceError where there is none."""
+    for chip in TARGETS.values():
+        if target_loads_on(target_name, chip.capability):
+            return chip
+    known = ", ".join(f"{chip.chip} ({chip.name})" for chip in TARGETS.values())
+    raise DeviceError(f"no emulated chip loads PTX with .target {target_name}; there are {known}")
