@@ -1,0 +1,497 @@
+"""The closed set of operations. Each has one template macro of the same name in snake case.
+
+Three ops have a structure and no text of their own: Guard, While and DoWhile. `flatten` turns them
+into Branch and Label, so that loops and guards stay flat in the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+
+from ptxgen.ir.declarations import (
+    Address,
+    Barrier,
+    Cursor,
+    Hex,
+    NamedBarrier,
+    Operand,
+    Parameter,
+    Register,
+    SmemBuffer,
+)
+
+INTEGER_OPCODES = frozenset(
+    "add.u32 sub.u32 mul.lo.u32 mad.lo.u32 mad.wide.u32 div.u32 rem.u32 min.u32 shl.b32 shr.u32"
+    " and.b32 or.b32 xor.b32 mov.b32 selp.b32 add.s64".split()
+)
+COMPARE_OPCODES = frozenset("eq.u32 ne.u32 lt.u32 le.u32 gt.u32 ge.u32".split())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Op:
+    """Base of all operations; the comment becomes part of the text."""
+
+    comment: str = ""
+
+
+# ---- scalar ---------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadSpecial(Op):
+    """Read a special register such as %tid.x."""
+
+    dst: Register
+    special: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedBase(Op):
+    """Take the address of the one dynamic shared-memory array."""
+
+    dst: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadParameter(Op):
+    """Read a 32-bit parameter."""
+
+    dst: Register
+    parameter: Parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TensorMapAddress(Op):
+    """Take the generic address of a tensor map parameter."""
+
+    dst: Register
+    parameter: Parameter
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetConstant(Op):
+    """Give a constant of the spec its name; ptxas folds it."""
+
+    dst: Register
+    value: Hex | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Integer(Op):
+    """One integer instruction out of INTEGER_OPCODES, with a mandatory comment."""
+
+    opcode: str
+    dst: Register
+    sources: tuple[Operand, ...]
+
+    def __post_init__(self) -> None:
+        if self.opcode not in INTEGER_OPCODES:
+            raise ValueError(f"integer opcode {self.opcode!r} is not in the fixed set")
+        if not self.comment:
+            raise ValueError(f"{self.opcode} into {self.dst} needs a comment")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compare(Op):
+    """Set a predicate from an unsigned comparison out of COMPARE_OPCODES."""
+
+    opcode: str
+    dst: Register
+    left: Operand
+    right: Operand
+
+    def __post_init__(self) -> None:
+        if self.opcode not in COMPARE_OPCODES:
+            raise ValueError(f"comparison {self.opcode!r} is not in the fixed set")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ElectOne(Op):
+    """Choose one lane of the warp; executed once, by whole warps, before any divergence."""
+
+    dst: Register
+
+
+# ---- control --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section(Op):
+    """A heading in the text."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Label(Op):
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeepRolled(Op):
+    """Tell ptxas not to unroll the loop whose first block this is."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Branch(Op):
+    """Jump to a label, always or where the predicate has the wanted value."""
+
+    target: str
+    predicate: Register | None = None
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return(Op):
+    """End the thread."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Guard(Op):
+    """Run the body only where the predicate is true (negate: false); else go on at the label."""
+
+    label: str
+    predicate: Register
+    body: tuple[Op, ...]
+    negate: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class While(Op):
+    """Loop tested at the top: the head computes `leave`, which ends the loop at `done`.
+
+    rolled: ptxas must keep the loop, so that its registers are those of one turn (ptxas 13.0
+    heeds the pragma in loops tested at the top only).
+    """
+
+    label: str
+    done: str
+    head: tuple[Op, ...]
+    leave: Register
+    body: tuple[Op, ...]
+    rolled: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DoWhile(Op):
+    """Loop tested at the bottom: the body computes `again`; it runs at least once."""
+
+    label: str
+    body: tuple[Op, ...]
+    again: Register
+
+
+# ---- shared memory and barriers -------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SmemAddress(Op):
+    """Address of a declared buffer or barrier (its stage 0)."""
+
+    dst: Register
+    base: Register
+    place: SmemBuffer | Barrier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageAddress(Op):
+    """Address of the cursor's stage: base + stage x stride. Once per stage visit."""
+
+    dst: Register
+    base: Register
+    stage: Register
+    stride: Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InitBarrier(Op):
+    """Initialise one mbarrier with its arrival count."""
+
+    address: Address
+    barrier: Barrier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBarrierInit(Op):
+    """Make the initialised mbarriers visible to the asynchronous units."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CtaBarrier(Op):
+    """Barrier 0: all threads of the CTA."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SyncNamedBarrier(Op):
+    """Barrier among the threads of some warps."""
+
+    barrier: NamedBarrier
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arrive(Op):
+    """Every executing thread arrives once."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ArriveExpect(Op):
+    """Arrive once and announce the bytes that TMA loads of this phase will bring."""
+
+    address: Address
+    transaction_bytes: Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitBarrier(Op):
+    """Wait until the phase with this parity is complete."""
+
+    label: str
+    done: Register
+    address: Address
+    parity: Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceProxyAsync(Op):
+    """Order this thread's shared-memory writes before reads by the asynchronous proxy."""
+
+
+# ---- cursors --------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartCursor(Op):
+    """Stage 0, start phase."""
+
+    cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvanceCursor(Op):
+    """Next stage; the phase flips when the stage wraps, or every time without a ring."""
+
+    cursor: Cursor
+
+
+# ---- tensor memory accelerator --------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PrefetchTensorMap(Op):
+    """Bring a tensor map into its cache."""
+
+    tensor_map: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmaLoad(Op):
+    """Copy one box into shared memory; its bytes complete on the mbarrier."""
+
+    box_bytes: int
+    dst: Address
+    tensor_map: Register
+    coordinates: tuple[Register, ...]
+    barrier: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmaStore(Op):
+    """Copy one box from shared memory, clipped at the tensor's edges, in a bulk group."""
+
+    box_bytes: int
+    tensor_map: Register
+    coordinates: tuple[Register, ...]
+    src: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitStores(Op):
+    """Close the executing thread's bulk group."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitStores(Op):
+    """Wait until at most `pending` of the thread's bulk groups are unfinished.
+
+    read: only until their sources have been read, so that staging may be written again.
+    """
+
+    pending: int
+    read: bool
+
+
+# ---- tensor memory and tensor cores (sm_100a) -----------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AllocTmem(Op):
+    """One warp allocates columns; the address is written to shared memory."""
+
+    address: Address
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RelinquishTmem(Op):
+    """Give up the right to allocate, so that a co-resident CTA may."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadTmemAddress(Op):
+    """Read the allocated address from shared memory."""
+
+    dst: Register
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DeallocTmem(Op):
+    """The allocating warp frees the columns."""
+
+    tmem: Register
+    columns: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceBeforeSync(Op):
+    """Order earlier tcgen05 operations before the synchronisation that follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FenceAfterSync(Op):
+    """Order later tcgen05 operations after the synchronisation that went before."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DescriptorBase(Op):
+    """SMEM matrix descriptor of stage 0: constant fields plus address >> 4."""
+
+    dst: Register
+    address: Register
+    offset: int
+    fields: Hex
+    low: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StageDescriptor(Op):
+    """Descriptor of the cursor's stage: base + stage x (stage bytes >> 4)."""
+
+    dst: Register
+    base: Register
+    stage: Register
+    stride: Operand
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Mma(Op):
+    """D += A . B over 32 bytes of K; `accumulate` false (a predicate) overwrites D."""
+
+    tmem: Register
+    a: Register
+    b: Register
+    instruction: Register
+    accumulate: Register | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommitMma(Op):
+    """Arrive on the mbarrier when all the thread's earlier MMAs are complete."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadTmem(Op):
+    """Load `count` columns of the warp's 32 lanes: register i of a lane is its column i."""
+
+    registers: tuple[Register, ...]
+    address: Address
+
+    @property
+    def count(self) -> int:
+        return len(self.registers)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitTmemLoad(Op):
+    """Wait until the warp's tensor-memory loads have delivered."""
+
+
+# ---- epilogue -------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConvertPair(Op):
+    """Round two f32 values to 16 bits and pack them, `low` in bits 0-15."""
+
+    dst: Register
+    low: Register
+    high: Register
+    type: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreShared(Op):
+    """Store 16 bytes of one thread."""
+
+    address: Address
+    values: tuple[Register, ...]
+
+
+# ---- tile order -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowMajorTile(Op):
+    """Tile id to tile coordinates: m = id div n_tiles, n = id rem n_tiles."""
+
+    tile: Register
+    m_tile: Register
+    n_tile: Register
+    n_tiles: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupedTile(Op):
+    """Tile id to tile coordinates in bands of `group` tile rows, walked column by column.
+
+    band = id div span; first = band x group; rows = min(m_tiles - first, group);
+    rest = id - band x span; n = rest div rows; m = first + rest - n x rows.
+    """
+
+    tile: Register
+    m_tile: Register
+    n_tile: Register
+    m_tiles: Register
+    group: Register
+    span: Register
+    band: Register
+    first: Register
+    rows: Register
+    rest: Register
+
+
+def flatten(ops: Iterable[Op]) -> Iterator[Op]:
+    """Replace Guard, While and DoWhile by Branch and Label, in text order."""
+    for op in ops:
+        if isinstance(op, Guard):
+            yield Branch(target=op.label, predicate=op.predicate, negate=not op.negate, comment=op.comment)
+            yield from flatten(op.body)
+            yield Label(name=op.label)
+        elif isinstance(op, While):
+            yield Label(name=op.label)
+            if op.rolled:
+                yield KeepRolled(comment="registers of one turn only")
+            yield from flatten(op.head)
+            yield Branch(target=op.done, predicate=op.leave)
+            yield from flatten(op.body)
+            yield Branch(target=op.label)
+            yield Label(name=op.done)
+        elif isinstance(op, DoWhile):
+            yield Label(name=op.label)
+            yield from flatten(op.body)
+            yield Branch(target=op.label, predicate=op.again)
+        else:
+            yield op

@@ -1,0 +1,198 @@
+"""Plan: the geometry that follows from a spec's choices.
+
+One place computes panels, stages, staging, shared-memory offsets and tensor-memory columns; the
+validation of a spec, the steps that build programs and the launch description all read it here.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TYPE_CHECKING
+
+from ptxgen.hardware.element_types import element_type
+from ptxgen.hardware.swizzle import Swizzle, swizzle_of_span
+from ptxgen.hardware.targets import target
+from ptxgen.hardware.tmem import allocation_columns
+
+if TYPE_CHECKING:
+    from ptxgen.spec import GemmSpec
+
+CONTROL_BYTES = 1024
+"""Size of the control page: the TMEM address and the mbarriers, in fixed slots."""
+
+BARRIER_SLOT_BYTES = 64
+"""Each group of mbarriers owns one slot, room for 8 stages, so no offset moves with the depth."""
+
+MMA_K_BYTES = 32
+"""Every dense tcgen05.mma and wgmma takes 32 bytes of K (PTX ISA 9.1 §9.7.16.2.2)."""
+
+_SPANS = (128, 64, 32, 16)
+
+
+def epilogue_slices(n: int) -> tuple[int, ...]:
+    """The legal slice widths of an n-column tile, in columns."""
+    return tuple(width for width in (16, 32, 48, 64) if n % width == 0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Operand:
+    """How one operand's tile lies in a stage: panels of `rows` rows of one swizzle span each."""
+
+    rows: int
+    k: int
+    element_bytes: int
+    swizzle: Swizzle
+
+    @property
+    def panel_k(self) -> int:
+        """K elements in one panel: the inner box extent of its TMA load."""
+        return self.swizzle.span_bytes // self.element_bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.rows * self.swizzle.span_bytes
+
+    @property
+    def panels(self) -> int:
+        return self.k // self.panel_k
+
+    @property
+    def tile_bytes(self) -> int:
+        return self.panels * self.panel_bytes
+
+    @property
+    def leading_byte_offset(self) -> int:
+        """Without a swizzle the distance of two 16-byte K chunks; else ignored, written as 16."""
+        return self.panel_bytes if self.swizzle is Swizzle.NONE else 16
+
+    @property
+    def stride_byte_offset(self) -> int:
+        """Bytes from one group of 8 rows to the next."""
+        return 8 * self.swizzle.span_bytes
+
+    @property
+    def mma_offsets(self) -> tuple[int, ...]:
+        """Byte offset of each MMA's first K element from the start of the tile."""
+        span = self.swizzle.span_bytes
+        starts = range(0, self.k * self.element_bytes, MMA_K_BYTES)
+        return tuple(start // span * self.panel_bytes + start % span for start in starts)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Staging:
+    """Where output waits in shared memory for its TMA store: `buffers` buffers of panels."""
+
+    rows: int
+    columns: int
+    element_bytes: int
+    panel_span: int
+    buffers: int
+
+    @property
+    def panel_columns(self) -> int:
+        return self.panel_span // self.element_bytes
+
+    @property
+    def panel_bytes(self) -> int:
+        return self.rows * self.panel_span
+
+    @property
+    def panels(self) -> int:
+        """Panels in one buffer."""
+        return self.columns // self.panel_columns
+
+    @property
+    def buffer_bytes(self) -> int:
+        return self.panels * self.panel_bytes
+
+    @property
+    def swizzle(self) -> Swizzle:
+        return swizzle_of_span(self.panel_span)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Plan:
+    """Everything derived from a GemmSpec. Sizes in bytes, offsets from the start of SMEM."""
+
+    a: Operand
+    b: Operand
+    staging: Staging
+    slice_n: int
+    pipe_depth: int
+    tmem_columns: int
+    smem_limit_bytes: int
+
+    @classmethod
+    def of(cls, spec: GemmSpec) -> Plan:
+        return _plan(spec)
+
+    @property
+    def slice_bytes(self) -> int:
+        """Bytes of one output row in one slice."""
+        return self.slice_n * self.staging.element_bytes
+
+    @property
+    def stage_bytes(self) -> int:
+        return self.a.tile_bytes + self.b.tile_bytes
+
+    @property
+    def staging_offset(self) -> int:
+        return CONTROL_BYTES
+
+    @property
+    def ring_offset(self) -> int:
+        """The ring comes last, so that no other offset moves with its depth."""
+        end = self.staging_offset + self.staging.buffers * self.staging.buffer_bytes
+        return -(-end // 1024) * 1024
+
+    @property
+    def smem_bytes(self) -> int:
+        return self.ring_offset + self.pipe_depth * self.stage_bytes
+
+    def violations(self) -> list[str]:
+        """The rules of the chip that this plan breaks."""
+        if self.smem_bytes <= self.smem_limit_bytes:
+            return []
+        staging_bytes = self.staging.buffers * self.staging.buffer_bytes
+        return [
+            f"shared memory: control {CONTROL_BYTES} + staging {staging_bytes} +"
+            f" {self.pipe_depth} stages x {self.stage_bytes} = {self.smem_bytes} bytes, but a CTA has"
+            f" at most {self.smem_limit_bytes} (lower pipe_depth, use a smaller tile, or"
+            " epilogue.staging=slices)"
+        ]
+
+
+@lru_cache(maxsize=256)
+def _plan(spec: GemmSpec) -> Plan:
+    operand_bytes = element_type(spec.operand_type).bytes
+    output_bytes = element_type(spec.output_type).bytes
+    tile, epilogue = spec.tile, spec.epilogue
+    row_bytes = tile.k * operand_bytes
+    span = spec.operand_swizzle or next(span for span in _SPANS if row_bytes % span == 0)
+    slice_n = epilogue.slice_n or (32 if tile.n % 32 == 0 else 16)
+    columns = tile.n if epilogue.staging == "tile" else slice_n
+    slice_bytes = slice_n * output_bytes
+    panel_span = next(
+        span
+        for span in _SPANS
+        if columns * output_bytes % span == 0 and (slice_bytes % span == 0 or span % slice_bytes == 0)
+    )
+    operand = {"k": tile.k, "element_bytes": operand_bytes}
+    swizzle = swizzle_of_span(span)
+    chip = target(spec.target)
+    return Plan(
+        a=Operand(rows=tile.m, swizzle=swizzle, **operand),
+        b=Operand(rows=tile.n, swizzle=swizzle, **operand),
+        staging=Staging(
+            rows=tile.m,
+            columns=columns,
+            element_bytes=output_bytes,
+            panel_span=panel_span,
+            buffers=epilogue.staging_buffers,
+        ),
+        slice_n=slice_n,
+        pipe_depth=spec.pipe_depth,
+        tmem_columns=allocation_columns(tile.n),
+        smem_limit_bytes=chip.smem_optin_bytes,
+    )

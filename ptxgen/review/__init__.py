@@ -1,0 +1,1 @@
+"""What a reviewer works with: the committed PTX and its freshness."""

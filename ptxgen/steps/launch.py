@@ -1,0 +1,139 @@
+"""The launch description of a spec: what the driver, or the emulator, must be given.
+
+Sizes are expressions of M, N, K and SM_COUNT, so that one text serves every problem.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from ptxgen.hardware.element_types import element_type
+from ptxgen.plan import Operand
+from ptxgen.spec import GemmSpec, setting_text
+
+Expression = int | str | list[Any]
+
+_DEFAULTS = {"M": 4096, "N": 4096, "K": 4096}
+
+
+def launch_description(spec: GemmSpec) -> dict[str, Any]:
+    """The JSON object described in docs/launch.md."""
+    plan, tile = spec.plan, spec.tile
+    m_tiles: Expression = ["ceil_div", "M", tile.m]
+    n_tiles: Expression = ["ceil_div", "N", tile.n]
+    tiles: Expression = ["product", m_tiles, n_tiles]
+    persistent = spec.scheduler.kind == "persistent"
+    grouped = spec.scheduler.order == "grouped"
+    grid: list[Expression] = [n_tiles, m_tiles, 1]
+    if persistent:
+        grid = ["SM_COUNT", 1, 1]
+    elif grouped:
+        grid = [tiles, 1, 1]
+    staging = plan.staging
+    output = {"inner": staging.panel_columns, "rows": staging.rows, "span": staging.panel_span}
+    counts: list[dict[str, Any]] = [_count("k_tiles", ["ceil_div", "K", tile.k])]
+    if grouped or persistent:
+        counts.append(_count("m_tiles", m_tiles))
+        counts.append(_count("n_tiles", n_tiles))
+    preconditions = [{"expression": ["ceil_div", "K", tile.k], "at_least": 1, "rule": "K >= 1"}]
+    if grouped or persistent:
+        preconditions.append({"expression": tiles, "below": 2**31, "rule": "tile ids are 31-bit numbers"})
+    return {
+        "version": 1,
+        "entry": f"gemm_step{spec.step}",
+        "grid": grid,
+        "block": [128, 1, 1],
+        "cluster": [1, 1, 1],
+        "dynamic_smem_bytes": plan.smem_bytes,
+        "buffers": [
+            _buffer("A", spec.operand_type, "M", "K", "input"),
+            _buffer("B", spec.operand_type, "N", "K", "input"),
+            _buffer("D", spec.output_type, "M", "N", "nan"),
+        ],
+        "arguments": [
+            _map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)),
+            _map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)),
+            _map("d_map", "D", spec.output_type, "M", "N", output),
+            *counts,
+        ],
+        "preconditions": preconditions,
+        "defaults": _DEFAULTS,
+        "verify": verify_shapes(spec),
+        "expect": {"kind": "gemm", "a": "A", "b": "B", "d": "D"},
+    }
+
+
+def verify_shapes(spec: GemmSpec) -> list[list[int]]:
+    """Small M, N, K that reach every path: one and several K tiles, more than the ring holds, odd
+    counts, edge tiles on every side, one tile and several (and so no tile for some CTA)."""
+    tile, depth = spec.tile, spec.pipe_depth
+    return [
+        [tile.m, tile.n, tile.k],
+        [tile.m - 3, tile.n + 8, tile.k * depth + 8],
+        [2 * tile.m + 1, 2 * tile.n - 5, tile.k * (2 * depth + 1)],
+    ]
+
+
+def launch_text(spec: GemmSpec) -> str:
+    """The description as JSON with one line an entry, so that it diffs well."""
+    lines = []
+    for key, value in launch_description(spec).items():
+        if isinstance(value, list) and value and isinstance(value[0], dict):
+            items = ",\n    ".join(json.dumps(item) for item in value)
+            lines.append(f'  "{key}": [\n    {items}\n  ]')
+        else:
+            lines.append(f'  "{key}": {json.dumps(value)}')
+    return "{\n" + ",\n".join(lines) + "\n}"
+
+
+def reproduce_command(spec: GemmSpec) -> str:
+    """The command line that prints the same text: the step and every setting that differs."""
+    from ptxgen.steps import step
+
+    usual = step(spec.step, target=spec.target).settings()
+    words = [f"ptxgen emit --step {spec.step} --target {spec.target}"]
+    for name, value in spec.settings().items():
+        if value != usual[name]:
+            words.append(f"--set {setting_text(name, value)}")
+    return " ".join(words)
+
+
+def _count(name: str, value: Expression) -> dict[str, Any]:
+    return {"name": name, "kind": "u32", "value": value}
+
+
+def _buffer(name: str, kind: str, rows: str, columns: str, fill: str) -> dict[str, Any]:
+    pitch = _pitch(kind, columns)
+    return {
+        "name": name,
+        "type": kind,
+        "shape": [rows, columns],
+        "pitch_bytes": pitch,
+        "fill": fill,
+    }
+
+
+def _pitch(kind: str, columns: str) -> Expression:
+    """Row pitch in bytes: tensor maps take multiples of 16 (cuTensorMapEncodeTiled)."""
+    return ["round_up", ["product", columns, element_type(kind).bytes], 16]
+
+
+def _box(operand: Operand) -> dict[str, int]:
+    return {
+        "inner": operand.panel_k,
+        "rows": operand.rows,
+        "span": operand.swizzle.span_bytes,
+    }
+
+
+def _map(name: str, buffer: str, kind: str, rows: str, columns: str, box: dict[str, int]) -> dict[str, Any]:
+    return {
+        "name": name,
+        "kind": "tensor_map",
+        "buffer": buffer,
+        "dims": [columns, rows],
+        "strides_bytes": [_pitch(kind, columns)],
+        "box": [box["inner"], box["rows"]],
+        "swizzle": box["span"] if box["span"] > 16 else 0,
+    }

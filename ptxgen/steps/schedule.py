@@ -1,0 +1,122 @@
+"""Which output tiles a CTA computes, and in which order."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ptxgen.ir.declarations import Parameter, Register
+from ptxgen.ir.ops import Compare, GroupedTile, LoadParameter, ReadSpecial, RowMajorTile, Section
+from ptxgen.spec import GemmSpec
+from ptxgen.steps.builder import Builder
+
+_GROUP = "tile scheduler"
+
+
+class Schedule:
+    """A CTA per tile (grid), or CTAs that walk tile ids c, c + grid, ... (persistent)."""
+
+    def __init__(self, builder: Builder, spec: GemmSpec) -> None:
+        self._builder = builder
+        self._scheduler = spec.scheduler
+        self._tile = spec.tile
+        self.persistent = spec.scheduler.kind == "persistent"
+        self._by_id = self.persistent or spec.scheduler.order == "grouped"
+        self._grouped = spec.scheduler.order == "grouped"
+        self.parameters: tuple[Parameter, ...] = ()
+        if self._grouped or self.persistent:
+            self.parameters += (Parameter(name="m_tiles", kind="u32", comment="tile rows, ceil(M / tile.m)"),)
+        if self._by_id:
+            self.parameters += (Parameter(name="n_tiles", kind="u32", comment="tile columns, ceil(N / tile.n)"),)
+        self._m_tile = builder.register("m_tile", _GROUP)
+        self._n_tile = builder.register("n_tile", _GROUP)
+        self.m_coord = builder.register("m_coord", _GROUP)
+        self.n_coord = builder.register("n_coord", _GROUP)
+
+    def set_up(self) -> None:
+        """Read the tile counts and compute what the order needs, once per CTA."""
+        builder = self._builder
+        counts = {}
+        for parameter in self.parameters:
+            counts[parameter.name] = builder.register(parameter.name, _GROUP)
+            builder.emit(LoadParameter(dst=counts[parameter.name], parameter=parameter, comment=parameter.comment))
+        if self._grouped:
+            group = builder.register("group", _GROUP)
+            span = builder.register("span", _GROUP)
+            builder.integer(
+                "min.u32",
+                group,
+                counts["m_tiles"],
+                self._scheduler.group or 1,
+                comment="tile rows in a band",
+            )
+            builder.integer("mul.lo.u32", span, group, counts["n_tiles"], comment="tiles in a band")
+        if self.persistent:
+            builder.integer(
+                "mul.lo.u32",
+                builder.register("tile_count", _GROUP),
+                counts["m_tiles"],
+                counts["n_tiles"],
+                comment="tiles of the problem",
+            )
+
+    @contextmanager
+    def tiles(self) -> Iterator[None]:
+        """The body runs once for every tile of this CTA, with m_coord and n_coord set."""
+        builder = self._builder
+        if not self.persistent:
+            builder.emit(Section(comment="this CTA's output tile"))
+            self._locate()
+            yield
+            return
+        tile = builder.register("tile", _GROUP)
+        grid = builder.register("grid_size", _GROUP)
+        leave = builder.register("no_tile_left", _GROUP, "pred")
+        builder.emit(
+            Section(comment="output tiles: this CTA's id, then every grid-th"),
+            ReadSpecial(dst=tile, special="%ctaid.x", comment="first tile"),
+            ReadSpecial(dst=grid, special="%nctaid.x", comment="CTAs in the grid"),
+        )
+        head = Compare(opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"])
+        with builder.while_not("tile_loop", "tiles_done", leave, (head,)):
+            self._locate()
+            yield
+            builder.integer("add.u32", tile, tile, grid, comment="next tile of this CTA")
+
+    def _locate(self) -> None:
+        """Tile coordinates, then element coordinates of the tile's first row and column."""
+        builder, registers = self._builder, self._builder.registers
+        if not self._by_id:
+            builder.emit(
+                ReadSpecial(dst=self._n_tile, special="%ctaid.x", comment="tile column"),
+                ReadSpecial(dst=self._m_tile, special="%ctaid.y", comment="tile row"),
+            )
+        else:
+            tile = self._tile_id()
+            common = {"tile": tile, "m_tile": self._m_tile, "n_tile": self._n_tile}
+            if self._grouped:
+                scratch = {name: builder.register(name, _GROUP) for name in ("band", "first", "rows", "rest")}
+                builder.emit(
+                    GroupedTile(
+                        **common,
+                        **scratch,
+                        m_tiles=registers["m_tiles"],
+                        group=registers["group"],
+                        span=registers["span"],
+                        comment=f"grouped order: bands of {self._scheduler.group} tile rows",
+                    )
+                )
+            else:
+                builder.emit(RowMajorTile(**common, n_tiles=registers["n_tiles"], comment="row-major order"))
+        for axis, tile_register, coord, size in (
+            ("row", self._m_tile, self.m_coord, self._tile.m),
+            ("column", self._n_tile, self.n_coord, self._tile.n),
+        ):
+            builder.integer("mul.lo.u32", coord, tile_register, size, comment=f"first {axis} of the tile")
+
+    def _tile_id(self) -> Register:
+        if self.persistent:
+            return self._builder.registers["tile"]
+        tile = self._builder.register("tile", _GROUP)
+        self._builder.emit(ReadSpecial(dst=tile, special="%ctaid.x", comment="tile id"))
+        return tile
