@@ -134,7 +134,7 @@ def mma_accesses(
 
 def widen(raw: NDArray[Any], element: str, negate: bool = False) -> NDArray[np.float32]:
     """Raw f16 or bf16 elements as f32 in an array of the same shape."""
-    values = _F16_VALUES.take(raw) if element == "f16" else bf16_to_f32(raw)
+    values: NDArray[np.float32] = _F16_VALUES.take(raw) if element == "f16" else bf16_to_f32(raw)
     if negate:
         np.negative(values, out=values)
     return values
@@ -214,18 +214,18 @@ class _Plan:
         described = self.descriptor
         if self.a_operand:
             values = widen(self.a_operand.gather(smem), described.a_type, described.negate_a)
-            return values if self.a_operand.major == "MN" else values.T
+            return _oriented(values, self.a_operand.major == "MN")
         blocks = []
         for lane, column in self.a_addresses:
             tmem.check_columns(column, _A_COLUMNS)
             blocks.append(tmem.words[column : column + _A_COLUMNS, self.lanes(lane)])
         pairs: NDArray[np.uint16] = np.ascontiguousarray(np.concatenate(blocks).T).view(np.uint16)
-        return widen(pairs, described.a_type, described.negate_a).T
+        return _oriented(widen(pairs, described.a_type, described.negate_a), False)
 
     def b(self, smem: Bytes) -> NDArray[np.float32]:
         """B as (n, k) of f32."""
         values = widen(self.b_operand.gather(smem), self.descriptor.b_type, self.descriptor.negate_b)
-        return values.T if self.b_operand.major == "MN" else values
+        return _oriented(values, self.b_operand.major != "MN")
 
 
 @lru_cache(maxsize=1024)
@@ -246,6 +246,11 @@ def _plan(idesc: int, kind: str, steps: tuple[tuple[int, int], ...], a_in_tmem: 
     if violations:
         raise MachineError("illegal-instruction-descriptor", f"{idesc:#010x}: {'; '.join(violations)}")
     return _Plan(described, steps, a_in_tmem)
+
+
+def _oriented(values: NDArray[np.float32], as_it_is: bool) -> NDArray[np.float32]:
+    oriented: NDArray[np.float32] = values if as_it_is else values.T
+    return oriented
 
 
 @lru_cache(maxsize=64)

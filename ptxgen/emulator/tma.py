@@ -225,6 +225,8 @@ class BoundTensor:
         self.check_store(coordinates)
         box, tensor = self._outer(coordinates)
         first, count = coordinates[0] * self._steps[0] // CHUNK_BYTES, self._inner_chunks(coordinates)
+        if count == 0 or any(piece.start == piece.stop for piece in tensor):
+            first = count = 0
         if (first + count) * CHUNK_BYTES <= self.tensor_map.dims[0] * self._steps[0]:
             grid = self._whole_chunks()
         else:
@@ -237,7 +239,7 @@ class BoundTensor:
     def _grid(self, sizes: tuple[int, ...], dtype: np.dtype[Any], inner_bytes: int) -> NDArray[Any]:
         """A strided view of the tensor's first `sizes` (outermost first) items of `dtype`."""
         strides = (*self._steps[:0:-1], inner_bytes)
-        if min(sizes) == 0:
+        if min(sizes) == 0:  # a row shorter than a chunk
             return np.empty(sizes, dtype)
         extent = sum((size - 1) * stride for size, stride in zip(sizes, strides, strict=True)) + inner_bytes
         raw = self._memory.view(self.tensor_map.address, extent)

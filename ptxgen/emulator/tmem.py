@@ -140,7 +140,8 @@ class Tmem:
         """
         lane, column = self._locate(shape, repeats, warp, address, pack, half_split)
         if shape == "32x32b" and not pack:
-            return self.words[column : column + repeats, lane : lane + WARP_LANES].copy()
+            block: NDArray[np.uint32] = self.words[column : column + repeats, lane : lane + WARP_LANES].copy()
+            return block
         window = self.words.reshape(-1)[column * LANES + lane :]
         low, high = _places(shape, repeats, pack, half_split)
         values: NDArray[np.uint32] = window.take(low)
