@@ -87,9 +87,7 @@ def save_matrix(path: str | os.PathLike[str], array: Matrix) -> None:
         np.lib.format.write_array(stream, np.ascontiguousarray(array), allow_pickle=False)
 
 
-def make_matrix(
-    kind: str, rows: int, columns: int, element_type: ElementType, seed: int | tuple[int, ...]
-) -> Matrix:
+def make_matrix(kind: str, rows: int, columns: int, element_type: ElementType, seed: int | tuple[int, ...]) -> Matrix:
     """Values to run a kernel on when there are no others; the same for the same seed.
 
     normal: N(0, 1), rounded. integers: uniform in -8..8. ramp: the linear index modulo 251, less 125, so

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from struct import pack
 from typing import Protocol, TypeAlias, TypeVar
@@ -34,7 +34,7 @@ class Parameter(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def size(self) -> int: ...
+    def size_bytes(self) -> int: ...
     @property
     def align(self) -> int: ...
 
@@ -45,7 +45,7 @@ class Entry(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def params(self) -> tuple[Parameter, ...]: ...
+    def parameters(self) -> Sequence[Parameter]: ...
     @property
     def reqntid(self) -> Extent | None: ...
     @property
@@ -167,18 +167,18 @@ class Launch:
     def check_entry(self, entry: Entry, source: str) -> None:
         """LaunchError, listing every misfit, unless this launch fits the kernel as its PTX declares it."""
         misfits = []
-        if len(entry.params) != len(self.arguments):
-            declared = ", ".join(f"{param.name} ({param.size} bytes)" for param in entry.params)
+        if len(entry.parameters) != len(self.arguments):
+            declared = ", ".join(f"{param.name} ({param.size_bytes} bytes)" for param in entry.parameters)
             given = ", ".join(f"{argument.name} ({argument.size_bytes} bytes)" for argument in self.arguments)
             misfits.append(
-                f"the entry has {len(entry.params)} parameters: {declared or 'none'}; "
+                f"the entry has {len(entry.parameters)} parameters: {declared or 'none'}; "
                 f"the description has {len(self.arguments)} arguments: {given or 'none'}"
             )
         else:
-            for argument, param in zip(self.arguments, entry.params, strict=True):
-                if argument.size_bytes != param.size:
+            for argument, param in zip(self.arguments, entry.parameters, strict=True):
+                if argument.size_bytes != param.size_bytes:
                     misfits.append(
-                        f"argument {argument.name} has {argument.size_bytes} bytes, parameter {param.name} {param.size}"
+                        f"argument {argument.name} has {argument.size_bytes} bytes, parameter {param.name} {param.size_bytes}"
                     )
                 if isinstance(argument, TensorMapArgument) and param.align < _TENSOR_MAP_PARAM_ALIGN_BYTES:
                     misfits.append(
