@@ -106,7 +106,7 @@ class SmemOperand:
     descriptors one after the other.
     """
 
-    __slots__ = ("_element", "_end", "_places", "_shape", "major")
+    __slots__ = ("_element", "_end", "_places", "_ranges", "_shape", "major")
 
     def __init__(
         self, descriptors: Sequence[SmemDescriptor], *, major: Major, element_bytes: int, mn: int, k: int
@@ -135,6 +135,7 @@ class SmemOperand:
         addresses = np.concatenate(blocks, axis=1 if major == "K" else 0)
         self._places: Index = np.ascontiguousarray(addresses // CHUNK_BYTES).reshape(-1)
         self._end = int(addresses.max()) + CHUNK_BYTES
+        self._ranges: Ranges | None = None
         self._element = np.dtype(f"u{element_bytes}")
         k_total = k * len(descriptors)
         self._shape = (mn, k_total) if major == "K" else (k_total, mn)
@@ -151,7 +152,9 @@ class SmemOperand:
 
     def ranges(self) -> Ranges:
         """The shared-memory bytes that a gather reads."""
-        return merge_ranges(self._places * CHUNK_BYTES, CHUNK_BYTES)
+        if self._ranges is None:
+            self._ranges = merge_ranges(self._places * CHUNK_BYTES, CHUNK_BYTES)
+        return self._ranges
 
 
 def _check_start(descriptor: SmemDescriptor) -> None:
