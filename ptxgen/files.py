@@ -31,6 +31,15 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
         temporary.unlink(missing_ok=True)
 
 
+def check_writable(path: str | os.PathLike[str]) -> None:
+    """PtxgenError if `path` cannot be written: asked before long work, not after it."""
+    target = Path(path)
+    if target.is_dir():
+        raise PtxgenError(f"cannot write {str(target)!r}: Is a directory")
+    if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
+        raise PtxgenError(f"cannot write {str(target)!r}: its folder is missing or read-only")
+
+
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write text (as UTF-8 with LF line ends, whatever the platform) or bytes to `path`."""
     with replacing(path) as stream:

@@ -71,6 +71,10 @@ def run(arguments: Sequence[str] | None = None) -> int:
         # The reader of stdout (head, less) has gone; nothing is left to say to it.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except OSError as error:
+        message = f"{error.filename}: {error.strerror}" if error.filename else str(error)
+    except MemoryError:
+        message = "out of memory; take a smaller problem"
     else:
         return code if isinstance(code, int) else 0
     click.echo(f"ptxgen: error: {message}", err=True)

@@ -18,6 +18,7 @@ from ptxgen.device.kernel import Kernel
 from ptxgen.device.launch import Extent
 from ptxgen.device.reference import compare
 from ptxgen.errors import LaunchError
+from ptxgen.files import check_writable
 
 
 @click.command()
@@ -63,6 +64,8 @@ def run(
     D = A @ B.T with A (M x K) and B (N x K) from .npy files, or made up: then -m, -n and -k give the size.
     Exit code 1 if D is wrong or the kernel broke a rule of the machine.
     """
+    if out_file is not None:
+        check_writable(out_file)
     if device_name == "cuda":
         choose_device("cuda", target)
     if device_name == "auto":

@@ -20,7 +20,8 @@ from ptxgen.device.interface import (
     Stream,
 )
 from ptxgen.device.launch import Launch
-from ptxgen.emulator import GlobalMemory, Machine, load_module
+from ptxgen.emulator import GlobalMemory, Machine, Observer, load_module
+from ptxgen.emulator import Module as EmulatedModule
 from ptxgen.emulator import memory as emulator_memory
 from ptxgen.errors import DeviceError, UnknownNameError
 from ptxgen.hardware.targets import Target, target, target_loads_on
@@ -99,7 +100,7 @@ class EmulatedDevice:
         seed: int = 0,
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
-        observers: Sequence[object] = (),
+        observers: Sequence[Observer] = (),
     ) -> None:
         if policy not in POLICIES:
             raise UnknownNameError("policy", policy, POLICIES)
@@ -149,7 +150,7 @@ class EmulatedDevice:
         """An event of host time."""
         return EmulatedEvent()
 
-    def load(self, text: str, *, name: str) -> Module:
+    def load(self, text: str, *, name: str) -> EmulatedModule:
         """Parse PTX. PtxError names the line that is not understood; DeviceError refuses other targets."""
         module = load_module(text, name)
         chip = self.properties.chip
@@ -163,6 +164,8 @@ class EmulatedDevice:
     def occupancy(self, module: Module, entry: str, *, threads: int, dynamic_smem_bytes: int) -> int:
         """CTAs per SM by threads and shared memory; registers, which only ptxas knows, are not counted."""
         chip = self.properties.chip
+        if not isinstance(module, EmulatedModule):
+            raise DeviceError("the module was loaded by another device")
         smem = dynamic_smem_bytes + module.entries[entry].static_smem_bytes
         if smem > chip.smem_optin_bytes or threads > chip.max_threads_per_cta:
             return 0
@@ -176,6 +179,8 @@ class EmulatedDevice:
         self, module: Module, launch: Launch, arguments: Sequence[EncodedArgument], *, stream: Stream | None = None
     ) -> LaunchReport:
         """Execute every CTA; broken rules become findings of the report."""
+        if not isinstance(module, EmulatedModule):
+            raise DeviceError("the module was loaded by another device")
         machine = Machine(
             chip=self.properties.chip,
             memory=self._memory,
@@ -209,10 +214,11 @@ class EmulatedDevice:
 
     def _rows(self, buffer: Buffer, matrix: Matrix, pitch_bytes: int, offset_bytes: int) -> Matrix:
         """The buffer's bytes seen as a matrix of the same shape and type."""
-        return np.ndarray(
+        view: Matrix = np.ndarray(
             matrix.shape,
             matrix.dtype,
             buffer=self._bytes(buffer),
             offset=offset_bytes,
             strides=(pitch_bytes, matrix.dtype.itemsize),
         )
+        return view

@@ -178,7 +178,8 @@ class Launch:
             for argument, param in zip(self.arguments, entry.parameters, strict=True):
                 if argument.size_bytes != param.size_bytes:
                     misfits.append(
-                        f"argument {argument.name} has {argument.size_bytes} bytes, parameter {param.name} {param.size_bytes}"
+                        f"argument {argument.name} has {argument.size_bytes} bytes, "
+                        f"parameter {param.name} {param.size_bytes}"
                     )
                 if isinstance(argument, TensorMapArgument) and param.align < _TENSOR_MAP_PARAM_ALIGN_BYTES:
                     misfits.append(

@@ -1,0 +1,105 @@
+"""`ptxgen verify`."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import ptxgen
+from ptxgen.commands import run
+from ptxgen.commands.verify import RACES_NOTE
+
+Write = Callable[..., Path]
+
+
+def test_a_step_at_one_size(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["verify", "--step", "6", "-m", "200", "-n", "136", "-k", "72", "--workers", "1"]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert [line for line in lines if line.startswith("ok")] == [
+        f"ok    M=200 N=136 K=72  grid {grid},1,1  {policy}"
+        for grid in (1, 2, 148)
+        for policy in ("eager", "late", "random")
+    ]
+    assert lines[-2:] == [RACES_NOTE, "step 6 (sm_100a): 9 runs, nothing found"]
+
+
+def test_a_file_at_its_own_sizes_as_json(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = naive_file()
+    assert run(["verify", str(path), "--json", "--policy", "late", "--policy", "eager", "--seed", "7"]) == 0
+    data = json.loads(capsys.readouterr().out)
+    assert (data["kernel"], data["clean"], data["numbers_checked"], data["races_checked"]) == (
+        str(path),
+        True,
+        True,
+        False,
+    )
+    assert [(r["M"], r["N"], r["K"], r["policy"], r["grid"], r["seed"]) for r in data["runs"]] == [
+        (3, 33, 8, "late", [2, 3, 1], 7),
+        (3, 33, 8, "eager", [2, 3, 1], 7),
+        (1, 1, 1, "late", [1, 1, 1], 7),
+        (1, 1, 1, "eager", [1, 1, 1], 7),
+    ]
+    assert all(r["findings"] == [] and r["wrong_elements"] == 0 for r in data["runs"])
+
+
+def test_wrong_numbers_are_findings(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = naive_file(("mov.u32 %left, %k;", "min.u32 %left, %k, 7;"))
+    assert run(["verify", str(path), "--policy", "eager"]) == 1
+    out = capsys.readouterr().out
+    assert "FAIL  M=3 N=33 K=8  grid 2,3,1  eager\n" in out
+    assert "elements differ from the reference by more than the exact result allows\n      first at D[" in out
+    assert "ok    M=1 N=1 K=1" in out
+    assert out.endswith("2 runs, 1 with findings\n")
+
+
+def test_broken_rules_are_findings(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = naive_file(("ld.param.u64 %a, [a];", "mov.u64 %a, 64;"))
+    assert run(["verify", str(path), "--policy", "eager", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert not data["clean"]
+    finding = data["runs"][0]["findings"][0]
+    assert (finding["rule"], finding["severity"]) == ("out-of-bounds", "error")
+    assert path.read_text().splitlines()[finding["line"] - 1].strip() == "ld.global.b16 %half, [%a];"
+
+
+def test_an_edited_kernel_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Twice the bytes in expect_tx: the barrier's phase never completes."""
+    text = ptxgen.emit(ptxgen.step(4))
+    path = tmp_path / "edited.ptx"
+    bytes_line = next(
+        line for line in text.splitlines() if "mov.b32 %load_bytes" in line or "%load_bytes, 32768" in line
+    )
+    path.write_text(text.replace(bytes_line, bytes_line.replace("32768", "65536")))
+    assert path.read_text() != text
+    assert run(["verify", str(path), "-m", "8", "-n", "8", "-k", "64", "--workers", "1"]) == 1
+    assert capsys.readouterr().out.count("error deadlock") == 3
+
+
+def test_numbers_that_nobody_can_check(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    expect = ',\n//   "expect": {"kind": "gemm", "a": "A", "b": "B", "d": "D"}}'
+    assert run(["verify", str(naive_file((expect, "}"))), "--policy", "eager"]) == 0
+    out = capsys.readouterr().out
+    assert 'numbers not checked: the launch description has no "expect"' in out
+    assert "2 runs, nothing found" in out
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('"verify": [[3, 33, 8], [1, 1, 1]],', "", "has no sizes to verify; give -m, -n and -k"),
+        ("fma.rn.f32", "fmaa.rn.f32", "fmaa.rn.f32"),
+        (
+            '{"name": "k", "kind": "u32", "value": "K"}',
+            '{"name": "k", "kind": "u64", "value": "K"}',
+            "argument k has 8",
+        ),
+    ],
+)
+def test_failures_are_not_findings(
+    naive_file: Write, old: str, new: str, words: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["verify", str(naive_file((old, new)))]) == 2
+    assert words in capsys.readouterr().err
