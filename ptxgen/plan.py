@@ -30,9 +30,24 @@ MMA_K_BYTES = 32
 _SPANS = (128, 64, 32, 16)
 
 
-def epilogue_slices(n: int) -> tuple[int, ...]:
-    """The legal slice widths of an n-column tile, in columns."""
+def epilogue_slices(spec: GemmSpec) -> tuple[int, ...]:
+    """The legal slice widths of the spec's tile, in columns: as many as are read, or staged, at a time."""
+    n = spec.tile.n
+    if spec.target == "sm_90a":
+        return tuple(width for width in range(8, n + 1, 8) if n % width == 0 and (width % 16 == 0 or width == n))
     return tuple(width for width in (16, 32, 48, 64) if n % width == 0)
+
+
+def default_slice(spec: GemmSpec) -> int:
+    """32 columns where they divide the tile; of wgmma accumulators the whole tile, or 64 columns."""
+    slices = epilogue_slices(spec)
+    if spec.target != "sm_90a":
+        return 32 if 32 in slices else 16
+    return (
+        slices[-1]
+        if spec.epilogue.staging == "tile"
+        else max(width for width in slices if width <= 64 or width == slices[0])
+    )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -81,7 +96,7 @@ class Operand:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Staging:
-    """Where output waits in shared memory for its TMA store: `buffers` buffers of panels."""
+    """Where the output of one warpgroup waits for its TMA store: `buffers` buffers of panels."""
 
     rows: int
     columns: int
@@ -119,6 +134,9 @@ class Plan:
     b: Operand
     staging: Staging
     slice_n: int
+    row_blocks: int
+    """Blocks of 64 rows that one consumer warpgroup multiplies (wgmma)."""
+    consumers: int
     pipe_depth: int
     tmem_columns: int
     smem_limit_bytes: int
@@ -126,6 +144,20 @@ class Plan:
     @classmethod
     def of(cls, spec: GemmSpec) -> Plan:
         return _plan(spec)
+
+    @property
+    def mma_k(self) -> int:
+        """K elements of one MMA instruction."""
+        return MMA_K_BYTES // self.a.element_bytes
+
+    @property
+    def accumulator_registers(self) -> int:
+        """f32 accumulators of one thread (wgmma): two columns of two rows in every 8 columns."""
+        return self.row_blocks * self.b.rows // 2
+
+    def accumulator_index(self, block: int, column: int) -> int:
+        """First accumulator of a thread in a block of 64 rows and in 8 columns from `column` on."""
+        return (block * self.b.rows + column) // 2
 
     @property
     def slice_bytes(self) -> int:
@@ -143,8 +175,12 @@ class Plan:
     @property
     def ring_offset(self) -> int:
         """The ring comes last, so that no other offset moves with its depth."""
-        end = self.staging_offset + self.staging.buffers * self.staging.buffer_bytes
+        end = self.staging_offset + self.staging_bytes
         return -(-end // 1024) * 1024
+
+    @property
+    def staging_bytes(self) -> int:
+        return self.consumers * self.staging.buffers * self.staging.buffer_bytes
 
     @property
     def smem_bytes(self) -> int:
@@ -154,9 +190,8 @@ class Plan:
         """The rules of the chip that this plan breaks."""
         if self.smem_bytes <= self.smem_limit_bytes:
             return []
-        staging_bytes = self.staging.buffers * self.staging.buffer_bytes
         return [
-            f"shared memory: control {CONTROL_BYTES} + staging {staging_bytes} +"
+            f"shared memory: control {CONTROL_BYTES} + staging {self.staging_bytes} +"
             f" {self.pipe_depth} stages x {self.stage_bytes} = {self.smem_bytes} bytes, but a CTA has"
             f" at most {self.smem_limit_bytes} (lower pipe_depth, use a smaller tile, or"
             " epilogue.staging=slices)"
@@ -170,7 +205,7 @@ def _plan(spec: GemmSpec) -> Plan:
     tile, epilogue = spec.tile, spec.epilogue
     row_bytes = tile.k * operand_bytes
     span = spec.operand_swizzle or next(span for span in _SPANS if row_bytes % span == 0)
-    slice_n = epilogue.slice_n or (32 if tile.n % 32 == 0 else 16)
+    slice_n = epilogue.slice_n or default_slice(spec)
     columns = tile.n if epilogue.staging == "tile" else slice_n
     slice_bytes = slice_n * output_bytes
     panel_span = next(
@@ -185,14 +220,16 @@ def _plan(spec: GemmSpec) -> Plan:
         a=Operand(rows=tile.m, swizzle=swizzle, **operand),
         b=Operand(rows=tile.n, swizzle=swizzle, **operand),
         staging=Staging(
-            rows=tile.m,
+            rows=tile.m // spec.consumers,
             columns=columns,
             element_bytes=output_bytes,
             panel_span=panel_span,
             buffers=epilogue.staging_buffers,
         ),
         slice_n=slice_n,
+        row_blocks=tile.m // 64 // spec.consumers,
+        consumers=spec.consumers,
         pipe_depth=spec.pipe_depth,
-        tmem_columns=allocation_columns(tile.n),
+        tmem_columns=allocation_columns(tile.n) if chip.tmem_columns else 0,
         smem_limit_bytes=chip.smem_optin_bytes,
     )

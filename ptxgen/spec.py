@@ -19,7 +19,8 @@ from ptxgen.plan import Plan, epilogue_slices
 
 MAX_PIPE_DEPTH = 8
 DEFAULT_GROUP = 8
-_FIRST_SHAPES_STEPS = (4, 5, 6)
+MAX_ACCUMULATORS = 128
+"""f32 accumulators of a thread on sm_90a, of 255 registers."""
 
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "target": ("sm_100a", "sm_90a", "sm_100f", "sm_103a", "sm_110a"),
@@ -38,13 +39,12 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "epilogue.staging": ("tile", "slices"),
 }
 _BUILT: dict[str, tuple[Any, ...]] = {
-    "target": ("sm_100a",),
+    "target": ("sm_100a", "sm_90a"),
     "operand_type": ("f16", "bf16"),
     "accumulate_type": ("f32",),
     "a_major": ("K",),
     "b_major": ("K",),
     "load": ("tma",),
-    "roles": ("unified",),
     "cta_group": (1,),
     "scheduler.kind": ("grid", "persistent"),
     "scheduler.order": ("row_major", "grouped"),
@@ -114,6 +114,7 @@ class GemmSpec:
     cluster: tuple[int, int, int] = (1, 1, 1)
     cta_group: int = 1
     roles: str = "unified"
+    consumers: int = 1
     scheduler: Scheduler = field(default_factory=Scheduler)
     epilogue: Epilogue = field(default_factory=Epilogue)
 
@@ -126,6 +127,16 @@ class GemmSpec:
     def plan(self) -> Plan:
         """The geometry that follows from the choices (panels, stages, offsets, bytes)."""
         return Plan.of(self)
+
+    @property
+    def threads(self) -> int:
+        """Threads of a CTA: one warpgroup, or one producer and the consumer warpgroups."""
+        return 128 * (1 + self.consumers) if self.roles == "specialized" else 128
+
+    @property
+    def consumer_warp(self) -> int:
+        """The first warp that multiplies."""
+        return 4 if self.roles == "specialized" else 0
 
     @property
     def hash(self) -> str:
@@ -268,7 +279,7 @@ def _parse_extents(key: str, value: str) -> tuple[int, ...]:
 
 def _type_violations(spec: GemmSpec) -> list[str]:
     found = []
-    integers = ("step", "pipe_depth", "cta_group", "tile.m", "tile.n", "tile.k")
+    integers = ("step", "pipe_depth", "cta_group", "consumers", "tile.m", "tile.n", "tile.k")
     for name, value in spec.settings().items():
         optional = name in ("operand_swizzle", "epilogue.slice_n", "scheduler.group")
         wanted: type = str
@@ -308,22 +319,61 @@ def _violations(spec: GemmSpec) -> list[str]:
 
 
 def _tile_violations(spec: GemmSpec) -> list[str]:
-    found = []
-    if spec.tile.m not in (64, 128):
-        found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
-    if spec.tile.n not in range(16, 257, 16):
-        found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
+    found = _wgmma_violations(spec) if spec.target == "sm_90a" else _tcgen05_violations(spec)
     if spec.tile.k not in (32, 64, 128):
         found.append(f"tile.k={spec.tile.k}: a stage holds K 32, 64 or 128")
     return found
 
 
+def _tcgen05_violations(spec: GemmSpec) -> list[str]:
+    found = []
+    if spec.tile.m not in (64, 128):
+        found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
+    if spec.tile.n not in range(16, 257, 16):
+        found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
+    if spec.consumers != 1:
+        found.append(f"consumers={spec.consumers}: more than one is not built yet for {spec.target}")
+    return found
+
+
+def _wgmma_violations(spec: GemmSpec) -> list[str]:
+    found = []
+    consumers, m, n = spec.consumers, spec.tile.m, spec.tile.n
+    if consumers not in (1, 2):
+        return [f"consumers={consumers}: one or two warpgroups multiply"]
+    if consumers != 1 and spec.roles != "specialized":
+        found.append(f"consumers={consumers}: needs roles=specialized (step 7)")
+    if m not in (64 * consumers, 128 * consumers):
+        found.append(
+            f"tile.m={m}: each of {consumers} consumer warpgroups multiplies 64 or 128 rows, so"
+            f" tile.m is {64 * consumers} or {128 * consumers}"
+        )
+    if n not in range(8, 257, 8):
+        found.append(f"tile.n={n}: wgmma takes N 8 to 256 in steps of 8")
+    registers = m // 64 // consumers * n // 2
+    if not found and registers > MAX_ACCUMULATORS:
+        found.append(
+            f"tile {m} x {n} on {consumers} warpgroups: {registers} accumulator registers a thread,"
+            f" but at most {MAX_ACCUMULATORS} leave room for the rest"
+        )
+    if not spec.epilogue.unroll:
+        found.append("epilogue.unroll=false: wgmma accumulators are registers, a loop cannot index them")
+    return found
+
+
 def _pipeline_violations(spec: GemmSpec) -> list[str]:
+    found = []
+    specialized = spec.roles == "specialized"
     if spec.step == 4 and spec.pipe_depth != 1:
-        return [f"pipe_depth={spec.pipe_depth}: step 4 has no ring, its depth is 1 (use step 5)"]
-    if not 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH:
-        return [f"pipe_depth={spec.pipe_depth}: a ring has 1 to {MAX_PIPE_DEPTH} stages"]
-    return []
+        found.append(f"pipe_depth={spec.pipe_depth}: step 4 has no ring, its depth is 1 (use step 5)")
+    elif specialized and spec.pipe_depth == 1:
+        found.append("pipe_depth=1: specialized roles need two stages, one is read while one is loaded")
+    elif not 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH:
+        found.append(f"pipe_depth={spec.pipe_depth}: a ring has 1 to {MAX_PIPE_DEPTH} stages")
+    if specialized != (spec.step >= 7):
+        wanted = "specialized" if spec.step >= 7 else "unified"
+        found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
+    return found
 
 
 def _scheduler_violations(spec: GemmSpec) -> list[str]:
@@ -348,11 +398,11 @@ def _plan_violations(spec: GemmSpec) -> list[str]:
             f"operand_swizzle={span}: the span does not divide a row of a stage,"
             f" tile.k={spec.tile.k} x 2 bytes = {spec.tile.k * 2} bytes"
         )
-    slices = epilogue_slices(spec.tile.n)
+    slices = epilogue_slices(spec)
     if spec.epilogue.slice_n is not None and spec.epilogue.slice_n not in slices:
         found.append(
-            f"epilogue.slice_n={spec.epilogue.slice_n}: a slice is a multiple of 16 columns, at most"
-            f" 64, that divides tile.n={spec.tile.n} (possible: {', '.join(map(str, slices))})"
+            f"epilogue.slice_n={spec.epilogue.slice_n}: a slice is a number of columns that divides"
+            f" tile.n={spec.tile.n} (possible: {', '.join(map(str, slices))})"
         )
     buffers = spec.epilogue.staging_buffers
     if spec.epilogue.staging == "tile" and buffers != 1:

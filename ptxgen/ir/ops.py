@@ -222,9 +222,10 @@ class CtaBarrier(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SyncNamedBarrier(Op):
-    """Barrier among the threads of some warps."""
+    """Barrier among the threads of some warps; the id may come from a register."""
 
     barrier: NamedBarrier
+    id: Operand
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -419,6 +420,50 @@ class WaitTmemLoad(Op):
     """Wait until the warp's tensor-memory loads have delivered."""
 
 
+# ---- tensor cores (sm_90a) ------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgmmaFence(Op):
+    """Order the warpgroup's accesses of accumulator registers before the wgmma that follows."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wgmma(Op):
+    """D += A . B over 64 rows, n columns and 32 bytes of K, by a warpgroup, asynchronously."""
+
+    registers: tuple[Register, ...]
+    a: Register
+    b: Register
+    n: int
+    type: str
+    accumulate: Register | int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgmmaCommit(Op):
+    """Close the warpgroup's batch of wgmmas."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WgmmaWait(Op):
+    """Wait until at most `pending` batches are unfinished."""
+
+    pending: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetMaxRegisters(Op):
+    """A whole warpgroup changes its registers per thread."""
+
+    registers: int
+    grow: bool
+
+    @property
+    def direction(self) -> str:
+        return "inc" if self.grow else "dec"
+
+
 # ---- epilogue -------------------------------------------------------------------------------
 
 
@@ -434,10 +479,26 @@ class ConvertPair(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoreShared(Op):
-    """Store 16 bytes of one thread."""
+    """Store 8 or 16 bytes of one thread."""
 
     address: Address
     values: tuple[Register, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreMatrix(Op):
+    """Store two or four 8 x 8 matrices of 16-bit elements; every lane addresses one row of 16 bytes."""
+
+    address: Address
+    values: tuple[Register, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
 
 
 # ---- tile order -----------------------------------------------------------------------------

@@ -71,6 +71,8 @@ class _Warp:
     open_stores: list[Place] = field(default_factory=list)
     groups: int = 0
     rows: int = 0
+    batches: int = 0
+    batches_done: int = 0
     blocked: str = ""
 
 
@@ -173,7 +175,7 @@ class Simulation:
             elif isinstance(op, ir.CtaBarrier):
                 yield from self._sync(warp, 0, self._program.warps)
             elif isinstance(op, ir.SyncNamedBarrier):
-                yield from self._sync(warp, op.barrier.id, op.barrier.threads // WARP_THREADS)
+                yield from self._sync(warp, self._value(warp, op.id), op.barrier.threads // WARP_THREADS)
             else:
                 raise ProtocolError(f"{type(op).__name__} has no meaning in the protocol")
 
@@ -372,6 +374,25 @@ class Simulation:
             if place not in warp.uncommitted:
                 warp.uncommitted.append(place)
 
+    def wgmma(self, warp: _Warp, op: ir.Wgmma, lanes: int) -> None:
+        for operand in (op.a, op.b):
+            place = self._value(warp, operand)
+            if not isinstance(place, Place):
+                raise ProtocolError(f"{operand} does not describe a declared buffer")
+            buffer = self._buffer(place)
+            if buffer.filled is None:
+                raise ProtocolError(f"a wgmma reads {place.name}[{place.stage}], never loaded")
+            self._require_over(warp, place, [buffer.filled], "multiplies", "loads into it")
+            buffer.consumed = True
+            buffer.reads.append((("batch", warp.index), warp.batches + 1))
+
+    def wgmma_commit(self, warp: _Warp, op: ir.WgmmaCommit, lanes: int) -> None:
+        warp.batches += 1
+
+    def wgmma_wait(self, warp: _Warp, op: ir.WgmmaWait, lanes: int) -> None:
+        warp.batches_done = max(warp.batches_done, warp.batches - op.pending)
+        warp.known["batch", warp.index] = warp.batches_done
+
     def commit_mma(self, warp: _Warp, op: ir.CommitMma, lanes: int) -> None:
         place = self._place(warp, op.address)
         barrier = self._mbarrier(place)
@@ -380,7 +401,9 @@ class Simulation:
         warp.uncommitted.clear()
         self._arrive(warp, place, 1)
 
-    def store_shared(self, warp: _Warp, op: ir.StoreShared, lanes: int) -> None:
+    def store_shared(self, warp: _Warp, op: ir.StoreShared | ir.StoreMatrix, lanes: int) -> None:
+        if warp.batches > warp.batches_done:
+            raise ProtocolError(f"warp {warp.index} stores accumulators of an unfinished wgmma batch")
         place = self._place(warp, op.address)
         buffer = self._buffer(place)
         self._require_over(warp, place, buffer.reads, "writes", "TMA stores that read it")
@@ -501,6 +524,10 @@ _HANDLERS: dict[type[ir.Op], Callable[[Simulation, _Warp, Any, int], None]] = {
     ir.Mma: Simulation.mma,
     ir.CommitMma: Simulation.commit_mma,
     ir.StoreShared: Simulation.store_shared,
+    ir.StoreMatrix: Simulation.store_shared,
+    ir.Wgmma: Simulation.wgmma,
+    ir.WgmmaCommit: Simulation.wgmma_commit,
+    ir.WgmmaWait: Simulation.wgmma_wait,
     ir.FenceProxyAsync: Simulation.fence_proxy_async,
     ir.TmaStore: Simulation.tma_store,
     ir.CommitStores: Simulation.commit_stores,
@@ -531,7 +558,7 @@ def parts_of(program: Program) -> Parts:
                 yield dataclasses.replace(op, body=tuple(keep(op.body)))
             elif isinstance(op, ir.While):
                 yield dataclasses.replace(op, head=tuple(keep(op.head)), body=tuple(keep(op.body)))
-            elif isinstance(op, ir.StoreShared):
+            elif isinstance(op, (ir.StoreShared, ir.StoreMatrix)):
                 if op.address.base != staged:
                     yield op
                 staged = op.address.base
@@ -596,9 +623,11 @@ def _needed(program: Program) -> frozenset[str]:
                 roots.update(names(op.parity, op.address.base))
             elif isinstance(op, ir.ArriveExpect):
                 roots.update(names(op.transaction_bytes, op.address.base))
-            elif isinstance(op, ir.Mma):
+            elif isinstance(op, ir.SyncNamedBarrier):
+                roots.update(names(op.id))
+            elif isinstance(op, (ir.Mma, ir.Wgmma)):
                 roots.update(names(op.a, op.b))
-            elif isinstance(op, ir.StoreShared):
+            elif isinstance(op, (ir.StoreShared, ir.StoreMatrix)):
                 roots.update(names(op.address.base))
 
     visit(program.setup)

@@ -3,62 +3,85 @@
 from __future__ import annotations
 
 import importlib
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from ptxgen.errors import SpecError, UnknownNameError
 from ptxgen.ir.program import Program
-from ptxgen.spec import DEFAULT_GROUP, GemmSpec, Scheduler
+from ptxgen.spec import DEFAULT_GROUP, Epilogue, GemmSpec, Scheduler, Tile
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One rung: its number, what it adds, and the spec it has in the tutorial."""
+    """One rung: its number, what it adds, the targets it is built for, and its usual choices."""
 
     number: int
     title: str
-    pipe_depth: int = 1
-    scheduler: Scheduler
+    targets: tuple[str, ...]
+    choices: Mapping[str, Any]
 
 
 _GRID = Scheduler()
 _PERSISTENT = Scheduler(kind="persistent", order="grouped", group=DEFAULT_GROUP)
+_BOTH = ("sm_100a", "sm_90a")
 
 STEPS: dict[int, Step] = {
-    4: Step(number=4, title="TMA loads and stores with mbarriers", scheduler=_GRID),
-    5: Step(number=5, title="ring of PIPE_DEPTH stages", pipe_depth=2, scheduler=_GRID),
-    6: Step(
-        number=6,
-        title="persistent CTAs with a grouped tile scheduler",
-        pipe_depth=2,
-        scheduler=_PERSISTENT,
-    ),
+    step.number: step
+    for step in (
+        Step(number=4, title="TMA loads and stores with mbarriers", targets=_BOTH, choices={}),
+        Step(number=5, title="ring of PIPE_DEPTH stages", targets=_BOTH, choices={"pipe_depth": 2}),
+        Step(
+            number=6,
+            title="persistent CTAs with a grouped tile scheduler",
+            targets=_BOTH,
+            choices={"pipe_depth": 2, "scheduler": _PERSISTENT},
+        ),
+        Step(
+            number=7,
+            title="warp specialization: a producer and consumers",
+            targets=("sm_90a",),
+            choices={
+                "roles": "specialized",
+                "consumers": 2,
+                "tile": Tile(m=128, n=256, k=64),
+                "pipe_depth": 3,
+                "scheduler": _PERSISTENT,
+            },
+        ),
+    )
 }
 LADDER = range(1, 11)
+_TARGET_CHOICES: dict[str, Mapping[str, Any]] = {"sm_90a": {"epilogue": Epilogue(unroll=True)}}
 
 
 def step(number: int, *, target: str = "sm_100a") -> GemmSpec:
     """The spec of a step as in the tutorial: tile 128 x 128 x 64, f16 in and out.
 
-    Raises UnknownNameError for a step that is not on the ladder, SpecError for one not built yet.
+    Raises UnknownNameError for a step that is not on the ladder, SpecError for one that is not
+    built yet for the target.
     """
-    known = _known(number)
-    return GemmSpec(step=number, target=target, pipe_depth=known.pipe_depth, scheduler=known.scheduler)
+    known = _known(number, target)
+    return GemmSpec(step=number, target=target, **{**_TARGET_CHOICES.get(target, {}), **known.choices})
 
 
 def build(spec: GemmSpec) -> Program:
     """Build the Program of a spec and check it; raises ProgramError if a static rule is broken."""
     from ptxgen.ir.checks import check
 
-    _known(spec.step)
+    _known(spec.step, spec.target)
     program: Program = importlib.import_module(f"ptxgen.steps.step{spec.step}").build(spec)
     check(program)
     return program
 
 
-def _known(number: int) -> Step:
-    if number in STEPS:
-        return STEPS[number]
-    if number in LADDER:
-        built = ", ".join(str(item) for item in STEPS)
-        raise SpecError(f"step {number}", [f"it is not built yet (built: {built})"])
-    raise UnknownNameError("step", number, STEPS)
+def _known(number: int, target: str) -> Step:
+    found = STEPS.get(number)
+    if found is None and number not in LADDER:
+        raise UnknownNameError("step", number, STEPS)
+    if target not in _BOTH:
+        raise UnknownNameError("target", target, _BOTH)
+    if found is None or target not in found.targets:
+        built = ", ".join(str(item.number) for item in STEPS.values() if target in item.targets)
+        raise SpecError(f"step {number} for {target}", [f"it is not built yet (built: {built})"])
+    return found

@@ -19,10 +19,14 @@ from ptxgen.ir.ops import (
 
 
 class Builder:
-    """Registers by name, and a stack of open blocks that `emit` appends to."""
+    """Registers by name, and a stack of open blocks that `emit` appends to.
+
+    `scope` goes before every label, so that two roles may use the same words.
+    """
 
     def __init__(self) -> None:
         self.registers: dict[str, Register] = {}
+        self.scope = ""
         self._blocks: list[list[Op]] = [[]]
 
     def register(self, name: str, group: str, type: str = "b32", count: int | None = None) -> Register:
@@ -49,19 +53,23 @@ class Builder:
         ops, self._blocks[-1] = tuple(self._blocks[-1]), []
         return ops
 
+    def label(self, name: str) -> str:
+        """A label's name in the present scope."""
+        return self.scope + name
+
     @contextmanager
     def guard(self, label: str, predicate: Register, comment: str, negate: bool = False) -> Iterator[None]:
         """Run the body only where the predicate is true (negate: false)."""
         with self.block() as body:
             yield
-        self.emit(Guard(label=label, predicate=predicate, negate=negate, body=tuple(body), comment=comment))
+        self.emit(Guard(label=self.label(label), predicate=predicate, negate=negate, body=tuple(body), comment=comment))
 
     @contextmanager
     def do_while(self, label: str, again: Register) -> Iterator[None]:
         """Loop tested at the bottom: the body computes `again`."""
         with self.block() as body:
             yield
-        self.emit(DoWhile(label=label, again=again, body=tuple(body)))
+        self.emit(DoWhile(label=self.label(label), again=again, body=tuple(body)))
 
     @contextmanager
     def while_not(
@@ -76,7 +84,11 @@ class Builder:
         """Loop tested at the top: `head` computes `leave`, which ends the loop."""
         with self.block() as body:
             yield
-        self.emit(While(label=label, done=done, leave=leave, head=head, body=tuple(body), rolled=rolled))
+        self.emit(
+            While(
+                label=self.label(label), done=self.label(done), leave=leave, head=head, body=tuple(body), rolled=rolled
+            )
+        )
 
     def constant(self, name: str, group: str, value: int, comment: str) -> Register:
         """Name a constant of the spec."""

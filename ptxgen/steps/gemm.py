@@ -16,6 +16,7 @@ from ptxgen.ir.ops import (
     FenceBarrierInit,
     InitBarrier,
     LoadParameter,
+    Op,
     PrefetchTensorMap,
     ReadSpecial,
     Return,
@@ -33,17 +34,16 @@ from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder, at
 from ptxgen.steps.epilogue import Epilogue
 from ptxgen.steps.launch import launch_text, reproduce_command
+from ptxgen.steps.matrix_unit import matrix_unit, swizzle_text
 from ptxgen.steps.schedule import Schedule
-from ptxgen.steps.tensor_core import TensorCore, swizzle_text
 
-THREADS = 128
 TMEM_SLOT_OFFSET = 0
 _RING = "ring"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walker:
-    """A cursor of the K loop and the addresses of the stage that it visits."""
+    """A cursor over the stages and the addresses of the stage that it visits."""
 
     cursor: Cursor
     buffer: Register
@@ -56,50 +56,53 @@ class GemmKernel:
     A step calls `set_up`, takes its cursors, writes down its loops, and calls `finish`.
     """
 
+    released_stages = 1
+    """mbarriers that report released stages: one, or one of each stage."""
+
     def __init__(self, spec: GemmSpec, *, ring: bool) -> None:
         self.spec = spec
-        self.plan = spec.plan
+        self.plan = plan = spec.plan
         self._ring = ring
         builder = self.builder = Builder()
         for name in ("thread", "warp"):
             builder.register(name, "threads")
         self._elected = builder.register("elected", "threads", "pred")
-        self._not_walker = builder.register("not_walker", "threads", "pred")
+        self._not_issuer = builder.register("not_issuer", "threads", "pred")
         self._smem = builder.register("smem", "shared memory")
-        self._core = TensorCore(builder, spec)
+        self._unit = matrix_unit(builder, spec)
         self._schedule = Schedule(builder, spec)
-        self._epilogue = Epilogue(builder, spec, self._core, self._schedule)
-        self._setup = builder.take()
-        plan = self.plan
-        stages = plan.pipe_depth
-        self._buffers = (
-            SmemBuffer(name="tmem_address", offset=TMEM_SLOT_OFFSET, nbytes=4, align=4),
-            SmemBuffer(
-                name="staging",
-                offset=plan.staging_offset,
-                nbytes=plan.staging.buffer_bytes,
-                align=max(128, plan.staging.swizzle.pattern_bytes),
-                stages=plan.staging.buffers,
-                stage_bytes=plan.staging.buffer_bytes,
-            ),
-            SmemBuffer(
-                name=_RING,
-                offset=plan.ring_offset,
-                nbytes=plan.stage_bytes,
-                align=max(128, plan.a.swizzle.pattern_bytes),
-                stages=stages,
-                stage_bytes=plan.stage_bytes,
-            ),
+        self._epilogue = Epilogue(builder, spec, self._unit, self._schedule)
+        self._issuer_alone = self._unit.single_walker
+        self._roles: list[Role] = []
+        self._setup: tuple[Op, ...] = ()
+        self._staging_buffer = SmemBuffer(
+            name="staging",
+            offset=plan.staging_offset,
+            nbytes=plan.staging.buffer_bytes,
+            align=max(128, plan.staging.swizzle.pattern_bytes),
+            stages=plan.consumers * plan.staging.buffers,
+            stage_bytes=plan.staging.buffer_bytes,
+        )
+        self._ring_buffer = SmemBuffer(
+            name=_RING,
+            offset=plan.ring_offset,
+            nbytes=plan.stage_bytes,
+            align=max(128, plan.a.swizzle.pattern_bytes),
+            stages=plan.pipe_depth,
+            stage_bytes=plan.stage_bytes,
         )
         self._loaded_barrier = Barrier(
             name="loaded",
             offset=BARRIER_SLOT_BYTES,
             arrivals=1,
             transaction_bytes=plan.stage_bytes,
-            stages=stages,
+            stages=plan.pipe_depth,
         )
         self._released_barrier = Barrier(
-            name="mma_done", offset=2 * BARRIER_SLOT_BYTES, arrivals=TensorCore.release_arrivals
+            name="released" if self.released_stages > 1 else "mma_done",
+            offset=2 * BARRIER_SLOT_BYTES,
+            arrivals=self._unit.release_arrivals,
+            stages=self.released_stages,
         )
         self._k_tiles_parameter = Parameter(name="k_tiles", kind="u32", comment="K tiles, ceil(K / tile.k), at least 1")
 
@@ -110,33 +113,37 @@ class GemmKernel:
         builder = self.builder
         builder.emit(
             Section(comment="set-up"),
-            ReadSpecial(dst=builder.registers["thread"], special="%tid.x"),
+            ReadSpecial(dst=builder.registers["thread"], special="%tid.x", comment="thread of the CTA"),
         )
         warp = builder.registers["warp"]
         builder.integer("shr.u32", warp, builder.registers["thread"], 5, comment="warp of the CTA")
-        builder.compare("ne.u32", self._not_walker, warp, 0, comment="warp 0 loads, multiplies and stores")
-        builder.emit(ElectOne(dst=self._elected, comment="one lane a warp issues"))
+        does = "loads, multiplies and stores" if self._unit.single_walker else "issues loads and stores"
+        builder.compare("ne.u32", self._not_issuer, warp, 0, comment=f"warp 0 {does}")
+        builder.emit(ElectOne(dst=self._elected, comment="one lane of a warp issues"))
         self._name_shared_memory()
         self._name_constants()
         self._read_parameters()
-        self._core.describe(builder.registers[_RING])
-        with builder.guard("set_up_done", self._not_walker, comment="warp 0 sets up", negate=True):
-            self._core.allocate(at(self._smem, TMEM_SLOT_OFFSET))
+        self._unit.describe(builder.registers[_RING])
+        with builder.guard("set_up_done", self._not_issuer, comment="warp 0 sets up", negate=True):
+            self._unit.allocate(at(self._smem, TMEM_SLOT_OFFSET))
             with builder.guard("set_up_by_one", self._elected, comment="one thread initialises"):
                 self._initialise()
-        builder.emit(CtaBarrier(comment="barriers and TMEM address are there"))
-        self._core.receive(at(self._smem, TMEM_SLOT_OFFSET))
-        self._epilogue.set_up()
+        has_tmem = " and the TMEM address" if self._unit.tmem_columns else ""
+        builder.emit(CtaBarrier(comment=f"the mbarriers{has_tmem} are there"))
+        self._unit.receive(at(self._smem, TMEM_SLOT_OFFSET))
 
     def _name_shared_memory(self) -> None:
         builder, base = self.builder, self._smem
         builder.emit(SharedBase(dst=base, comment="control page, staging, ring"))
         per_stage = " of each stage" if self._ring else ""
         builder.smem_address("loaded", base, self._loaded_barrier, f"mbarrier{per_stage}: A and B have landed")
-        builder.smem_address("mma_done", base, self._released_barrier, "mbarrier: the MMAs have read the stage")
-        builder.smem_address("staging", base, self._buffers[1], "output rows on their way to D")
-        what = "stages of A | B" if self._ring else "A | B"
-        builder.smem_address(_RING, base, self._buffers[2], what)
+        released = self._released_barrier
+        what = "mbarrier of each stage: it may be refilled"
+        if released.stages == 1:
+            what = "mbarrier: the MMAs have read the stage"
+        builder.smem_address(released.name, base, released, what)
+        builder.smem_address("staging", base, self._staging_buffer, "output rows on their way to D")
+        builder.smem_address(_RING, base, self._ring_buffer, "stages of A | B" if self._ring else "A | B")
 
     def _name_constants(self) -> None:
         builder, plan, tile = self.builder, self.plan, self.spec.tile
@@ -148,57 +155,55 @@ class GemmKernel:
         builder.constant("tile_k", "pipeline", tile.k, "K elements of a stage")
 
     def _read_parameters(self) -> None:
-        builder = self.builder
+        builder, parameter = self.builder, self._k_tiles_parameter
         k_tiles = builder.register("k_tiles", "pipeline")
-        builder.emit(
-            LoadParameter(
-                dst=k_tiles,
-                parameter=self._k_tiles_parameter,
-                comment=self._k_tiles_parameter.comment,
-            )
-        )
+        builder.emit(LoadParameter(dst=k_tiles, parameter=parameter, comment=parameter.comment))
         self._schedule.set_up()
-        for parameter in self._tensor_maps():
-            register = builder.register(parameter.name, "tensor maps", "b64")
-            builder.emit(TensorMapAddress(dst=register, parameter=parameter, comment=parameter.comment))
+        for tensor_map in self._tensor_maps():
+            register = builder.register(tensor_map.name, "tensor maps", "b64")
+            builder.emit(TensorMapAddress(dst=register, parameter=tensor_map, comment=tensor_map.comment))
 
     def _tensor_maps(self) -> tuple[Parameter, ...]:
-        plan, spec, staging = self.plan, self.spec, self.plan.staging
+        plan, spec = self.plan, self.spec
 
-        def box(name: str, shape: str, kind: str, rows: int, columns: int, swizzle: str) -> Parameter:
-            comment = f"{shape} {kind}, box {columns} x {rows}, {swizzle}"
-            return Parameter(name=name, kind="tensor_map", comment=comment)
+        def tensor_map(name: str, shape: str, kind: str, box: str, swizzle: str) -> Parameter:
+            return Parameter(name=name, kind="tensor_map", comment=f"{shape} {kind}, box {box}, {swizzle}")
 
         def operand(name: str, shape: str, item: Operand) -> Parameter:
-            return box(name, shape, spec.operand_type, item.rows, item.panel_k, swizzle_text(item))
+            box = f"{item.panel_k} x {item.rows}"
+            return tensor_map(name, shape, spec.operand_type, box, swizzle_text(item))
 
-        span = staging.panel_span
+        span = plan.staging.panel_span
         swizzle = "no swizzle" if span == 16 else f"{span}B swizzle"
+        box = f"{plan.staging.panel_columns} x {plan.staging.rows}"
         return (
             operand("a_map", "A[M, K]", plan.a),
             operand("b_map", "B[N, K]", plan.b),
-            box("d_map", "D[M, N]", spec.output_type, staging.rows, staging.panel_columns, swizzle),
+            tensor_map("d_map", "D[M, N]", spec.output_type, box, swizzle),
         )
 
     def _initialise(self) -> None:
         builder = self.builder
-        registers = builder.registers
         for name in ("a_map", "b_map", "d_map"):
-            builder.emit(PrefetchTensorMap(tensor_map=registers[name]))
+            builder.emit(PrefetchTensorMap(tensor_map=builder.registers[name]))
         for barrier in (self._loaded_barrier, self._released_barrier):
             for stage in range(barrier.stages):
                 builder.emit(
                     InitBarrier(
-                        address=at(registers[barrier.name], 8 * stage),
+                        address=at(builder.registers[barrier.name], 8 * stage),
                         barrier=barrier,
                         comment=f"{barrier.name}[{stage}]" if barrier.stages > 1 else barrier.name,
                     )
                 )
-        builder.emit(FenceBarrierInit(comment="before TMA and tcgen05 arrive on them"))
+        builder.emit(FenceBarrierInit(comment="before the asynchronous units use them"))
+
+    def set_up_epilogue(self) -> None:
+        """The places of the epilogue's threads in staging, before the tile loop."""
+        self._epilogue.set_up()
 
     # ---- cursors ----------------------------------------------------------------------------
 
-    def walker_of(self, name: str, *, waits: bool) -> Walker:
+    def walker_of(self, name: str, *, waits: bool, start_phase: int = 0) -> Walker:
         """A cursor over the stages, started before the tile loop so that it carries over."""
         builder = self.builder
         registers = builder.registers
@@ -213,6 +218,7 @@ class GemmKernel:
                 stage=builder.register(f"{name}_stage", name),
                 phase=phase,
                 wrapped=builder.register(f"{name}_wrapped", name, "pred"),
+                start_phase=start_phase,
             )
             buffer = builder.register(f"{name}_buffer", name)
             loaded = builder.register(f"{name}_loaded", name)
@@ -220,8 +226,8 @@ class GemmKernel:
             builder.emit(StartCursor(cursor=cursor, comment=f"{name} cursor"))
         return Walker(cursor=cursor, buffer=buffer, loaded=loaded)
 
-    def mma_cursor(self) -> Cursor:
-        """The walker over the one barrier that MMAs complete on: its phase flips every K tile."""
+    def release_cursor(self) -> Cursor:
+        """The walker over the one mbarrier that reports released stages: its phase flips every K tile."""
         cursor = Cursor(name="release", phase=self.builder.register("release_phase", "mma"))
         self.builder.emit(StartCursor(cursor=cursor, comment="mma_done cursor"))
         return cursor
@@ -234,12 +240,18 @@ class GemmKernel:
 
     @contextmanager
     def walker(self) -> Iterator[None]:
-        """Warp 0 walks the K loop; the other warps go on and meet it before the epilogue."""
-        with self.builder.guard("k_loop_done", self._not_walker, comment="the other warps wait", negate=True):
-            self.builder.integer("mov.b32", self._load_k_tile, 0, comment="next K tile to load")
-            yield
-            if self._schedule.persistent:
-                self._epilogue.staging_free()
+        """The warps that walk the K loop; on sm_100a warp 0, which the others meet before the epilogue."""
+        if not self._unit.single_walker:
+            yield from self._walk()
+            return
+        with self.builder.guard("k_loop_done", self._not_issuer, comment="the other warps wait", negate=True):
+            yield from self._walk()
+
+    def _walk(self) -> Iterator[None]:
+        self.builder.integer("mov.b32", self._load_k_tile, 0, comment="next K tile to load")
+        yield
+        if self._schedule.persistent:
+            self._epilogue.staging_free()
 
     @contextmanager
     def first_loads(self) -> Iterator[None]:
@@ -247,13 +259,10 @@ class GemmKernel:
         builder = self.builder
         count = builder.register("first_loads", "load")
         again = builder.register("more_first_loads", "load", "pred")
+        registers = builder.registers
         builder.emit(Section(comment="fill the ring"))
         builder.integer(
-            "min.u32",
-            count,
-            builder.registers["k_tiles"],
-            builder.registers["pipe_depth"],
-            comment="loads before the loop",
+            "min.u32", count, registers["k_tiles"], registers["pipe_depth"], comment="loads before the loop"
         )
         with builder.do_while("fill_loop", again):
             yield
@@ -277,13 +286,8 @@ class GemmKernel:
         """The body runs while K tile k + PIPE_DEPTH exists."""
         builder = self.builder
         remain = builder.register("loads_remain", "load", "pred")
-        builder.compare(
-            "lt.u32",
-            remain,
-            self._load_k_tile,
-            builder.registers["k_tiles"],
-            comment="k + PIPE_DEPTH < k_tiles",
-        )
+        k_tiles = builder.registers["k_tiles"]
+        builder.compare("lt.u32", remain, self._load_k_tile, k_tiles, comment="k + PIPE_DEPTH < k_tiles")
         with builder.guard("refill_skipped", remain, comment="nothing left to load"):
             yield
 
@@ -293,54 +297,58 @@ class GemmKernel:
     def _load_k_tile(self) -> Register:
         return self.builder.register("load_k_tile", "load")
 
+    @contextmanager
+    def _one_thread(self, label: str) -> Iterator[None]:
+        """One thread of the CTA: the elected lane of the issuing warp."""
+        builder = self.builder
+        if self._issuer_alone:
+            with builder.guard(label, self._elected, comment="one thread issues"):
+                yield
+            return
+        with (
+            builder.guard(label, self._not_issuer, comment="warp 0 issues", negate=True),
+            builder.guard(f"{label}_by_one", self._elected, comment="one thread issues"),
+        ):
+            yield
+
     def load_stage(self, walker: Walker, label: str) -> None:
         """Announce the bytes of the next K tile and copy A and B into the cursor's stage."""
-        builder, plan = self.builder, self.plan
-        registers = builder.registers
+        builder, registers = self.builder, self.builder.registers
         self._visit(walker, buffer=True)
-        k = builder.integer(
-            "mul.lo.u32",
-            builder.register("load_k", "load"),
-            self._load_k_tile,
-            registers["tile_k"],
-            comment="first k of the K tile",
-        )
-        with builder.guard(label, self._elected, comment="one thread issues"):
-            barrier = at(walker.loaded)
+        k = builder.register("load_k", "load")
+        builder.integer("mul.lo.u32", k, self._load_k_tile, registers["tile_k"], comment="first k of the K tile")
+        with self._one_thread(label):
             builder.emit(
                 ArriveExpect(
-                    address=barrier,
+                    address=at(walker.loaded),
                     transaction_bytes=registers["load_bytes"],
                     comment="bytes of A and B",
                 )
             )
-            offset = 0
-            for operand, tensor_map, row in (
-                (plan.a, "a_map", self._schedule.m_coord),
-                (plan.b, "b_map", self._schedule.n_coord),
-            ):
-                for panel in range(operand.panels):
-                    now = k
-                    if panel:
-                        now = builder.integer(
-                            "add.u32",
-                            builder.register("load_panel_k", "load"),
-                            k,
-                            panel * operand.panel_k,
-                            comment=f"panel {panel}",
-                        )
-                    builder.emit(
-                        TmaLoad(
-                            box_bytes=operand.panel_bytes,
-                            dst=at(walker.buffer, offset),
-                            tensor_map=registers[tensor_map],
-                            coordinates=(now, row),
-                            barrier=barrier,
-                        )
-                    )
-                    offset += operand.panel_bytes
+            a, b = self.plan.a, self.plan.b
+            self._load_panels(walker, a, "a_map", k, self._schedule.m_coord, 0)
+            self._load_panels(walker, b, "b_map", k, self._schedule.n_coord, a.tile_bytes)
         builder.integer("add.u32", self._load_k_tile, self._load_k_tile, 1, comment="next K tile to load")
         self.advance(walker)
+
+    def _load_panels(
+        self, walker: Walker, operand: Operand, tensor_map: str, k: Register, row: Register, offset: int
+    ) -> None:
+        builder = self.builder
+        for panel in range(operand.panels):
+            now = k
+            if panel:
+                now = builder.register("load_panel_k", "load")
+                builder.integer("add.u32", now, k, panel * operand.panel_k, comment=f"panel {panel}")
+            builder.emit(
+                TmaLoad(
+                    box_bytes=operand.panel_bytes,
+                    dst=at(walker.buffer, offset + panel * operand.panel_bytes),
+                    tensor_map=builder.registers[tensor_map],
+                    coordinates=(now, row),
+                    barrier=at(walker.loaded),
+                )
+            )
 
     def wait_loaded(self, walker: Walker) -> None:
         """Wait until the loads of the cursor's stage have landed."""
@@ -349,25 +357,15 @@ class GemmKernel:
         self._wait("wait_loaded", walker.loaded, walker.cursor.phase, "A and B have landed")
 
     def issue_mma(self, walker: Walker) -> None:
-        """Multiply the cursor's stage; the barrier mma_done reports it."""
-        builder = self.builder
-        accumulate = builder.register("accumulate", "mma", "pred")
-        a, b = self._core.stage_descriptors(walker.cursor)
-        builder.compare(
-            "ne.u32",
-            accumulate,
-            builder.registers["k_tile"],
-            0,
-            comment="the first K tile overwrites the accumulator",
-        )
-        with builder.guard("mma_issued", self._elected, comment="one thread issues"):
-            self._core.issue(a, b, accumulate)
-            self._core.release(at(builder.registers["mma_done"]))
+        """Multiply the cursor's stage; mma_done reports when it may be refilled."""
+        registers = self.builder.registers
+        self._unit.multiply(walker.cursor, registers["k_tile"], at(registers["mma_done"]))
 
     def wait_released(self, cursor: Cursor) -> None:
-        """Wait until the MMAs have read the stage."""
+        """Wait until every walker has read the stage."""
         assert cursor.phase is not None
-        self._wait("wait_mma", self.builder.registers["mma_done"], cursor.phase, "the MMAs are complete")
+        done = self.builder.registers["mma_done"]
+        self._wait("wait_mma", done, cursor.phase, "the MMAs are complete")
         self.builder.emit(AdvanceCursor(cursor=cursor, comment="next phase of mma_done"))
 
     def advance(self, walker: Walker) -> None:
@@ -382,46 +380,40 @@ class GemmKernel:
 
     def _visit(self, walker: Walker, *, buffer: bool) -> None:
         """Addresses of the cursor's stage, once a visit."""
+        registers = self.builder.registers
         if not self._ring:
             return
-        registers = self.builder.registers
-        stage = walker.cursor.stage
-        assert stage is not None
         if buffer:
-            self.builder.emit(
-                StageAddress(
-                    dst=walker.buffer,
-                    base=registers[_RING],
-                    stage=stage,
-                    stride=registers["stage_bytes"],
-                    comment="A | B of the stage",
-                )
-            )
-        self.builder.emit(
-            StageAddress(
-                dst=walker.loaded,
-                base=registers["loaded"],
-                stage=stage,
-                stride=8,
-                comment="its mbarrier",
-            )
-        )
+            stride = registers["stage_bytes"]
+            self._stage_address(walker.buffer, registers[_RING], walker.cursor, stride, "A | B of the stage")
+        self._stage_address(walker.loaded, registers["loaded"], walker.cursor, 8, "its mbarrier")
+
+    def _stage_address(
+        self, dst: Register, base: Register, cursor: Cursor, stride: Register | int, comment: str
+    ) -> None:
+        assert cursor.stage is not None
+        self.builder.emit(StageAddress(dst=dst, base=base, stage=cursor.stage, stride=stride, comment=comment))
 
     def _wait(self, label: str, barrier: Register, phase: Register, comment: str) -> None:
-        done = self.builder.register("phase_done", "mma", "pred")
-        self.builder.emit(WaitBarrier(label=label, done=done, address=at(barrier), parity=phase, comment=comment))
+        builder = self.builder
+        done = builder.register("phase_done", "mma", "pred")
+        label = builder.label(label)
+        builder.emit(WaitBarrier(label=label, done=done, address=at(barrier), parity=phase, comment=comment))
 
     # ---- the whole --------------------------------------------------------------------------
 
     def finish(self) -> Program:
         """Drain the stores, free tensor memory, and freeze everything into a Program."""
-        builder, spec, plan = self.builder, self.spec, self.plan
-        body = builder.take()
-        builder.emit(Section(comment="end"))
-        with builder.guard("all_done", self._not_walker, comment="warp 0 ends", negate=True):
-            self._epilogue.drain()
-            self._core.free()
-        builder.emit(Return())
+        builder, spec = self.builder, self.spec
+        warps = spec.threads // 32
+        roles = tuple(self._roles)
+        if not roles:
+            roles = (Role(name="all", first_warp=0, warps=warps, body=builder.take()),)
+            builder.emit(Section(comment="end"))
+            with builder.guard("all_done", self._not_issuer, comment="warp 0 ends", negate=True):
+                self._epilogue.drain()
+                self._unit.free()
+            builder.emit(Return())
         chip = target(spec.target)
         return Program(
             name=f"gemm_step{spec.step}",
@@ -430,16 +422,20 @@ class GemmKernel:
             command=reproduce_command(spec),
             spec_hash=spec.hash,
             launch=launch_text(spec),
-            threads=THREADS,
-            smem_bytes=plan.smem_bytes,
+            threads=spec.threads,
+            smem_bytes=self.plan.smem_bytes,
             smem_limit_bytes=chip.smem_optin_bytes,
             tmem_columns=chip.tmem_columns,
             parameters=(*self._tensor_maps(), self._k_tiles_parameter, *self._schedule.parameters),
-            buffers=self._buffers,
+            buffers=self._buffers(),
             barriers=(self._loaded_barrier, self._released_barrier),
-            named_barriers=(self._epilogue.barrier,),
+            named_barriers=self._epilogue.barriers,
             registers=tuple(builder.registers.values()),
-            setup=(),
-            roles=(Role(name="all", first_warp=0, warps=THREADS // 32, body=body),),
+            setup=self._setup,
+            roles=roles,
             teardown=builder.take(),
         )
+
+    def _buffers(self) -> tuple[SmemBuffer, ...]:
+        slot = SmemBuffer(name="tmem_address", offset=TMEM_SLOT_OFFSET, nbytes=4, align=4)
+        return (*([slot] if self._unit.tmem_columns else []), self._staging_buffer, self._ring_buffer)

@@ -43,7 +43,7 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
         "version": 1,
         "entry": f"gemm_step{spec.step}",
         "grid": grid,
-        "block": [128, 1, 1],
+        "block": [spec.threads, 1, 1],
         "cluster": [1, 1, 1],
         "dynamic_smem_bytes": plan.smem_bytes,
         "buffers": [

@@ -14,9 +14,10 @@ from ptxgen.steps.gemm import GemmKernel
 def build(spec: GemmSpec) -> Program:
     kernel = GemmKernel(spec, ring=False)
     kernel.set_up()
+    kernel.set_up_epilogue()
     load = kernel.walker_of("load", waits=False)
     mma = kernel.walker_of("mma", waits=True)
-    released = kernel.mma_cursor()
+    released = kernel.release_cursor()
     with kernel.tiles():
         with kernel.walker(), kernel.k_loop():
             kernel.load_stage(load, "load_issued")

@@ -15,9 +15,10 @@ from ptxgen.steps.gemm import GemmKernel
 def build(spec: GemmSpec) -> Program:
     kernel = GemmKernel(spec, ring=True)
     kernel.set_up()
+    kernel.set_up_epilogue()
     load = kernel.walker_of("load", waits=False)
     mma = kernel.walker_of("mma", waits=True)
-    released = kernel.mma_cursor()
+    released = kernel.release_cursor()
     with kernel.tiles():
         with kernel.walker():
             with kernel.first_loads():

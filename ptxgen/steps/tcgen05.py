@@ -1,0 +1,218 @@
+"""The matrix unit of sm_100a: tcgen05.mma into tensor memory, issued by one thread."""
+
+from __future__ import annotations
+
+from ptxgen.hardware.instruction_descriptor import InstructionDescriptor
+from ptxgen.hardware.smem_descriptor import SmemDescriptor
+from ptxgen.ir.declarations import Address, Cursor, Hex, Register
+from ptxgen.ir.ops import (
+    AllocTmem,
+    CommitMma,
+    DeallocTmem,
+    DescriptorBase,
+    FenceAfterSync,
+    FenceBeforeSync,
+    LoadTmem,
+    Mma,
+    ReadTmemAddress,
+    RelinquishTmem,
+    SetConstant,
+    StageDescriptor,
+    WaitTmemLoad,
+)
+from ptxgen.spec import GemmSpec
+from ptxgen.steps.builder import Builder, at
+from ptxgen.steps.matrix_unit import swizzle_text
+from ptxgen.steps.staging import RowWriter
+
+TMEM_LANE_SHIFT = 16
+"""A TMEM address has its lane in bits 31-16 and its column in bits 15-0 (PTX ISA 9.1 §9.7.16.1)."""
+
+_GROUP = "tensor core"
+
+
+class Tcgen05:
+    """tcgen05 on one CTA: one elected thread issues, a commit reports completion."""
+
+    single_walker = True
+    release_arrivals = 1
+
+    def __init__(self, builder: Builder, spec: GemmSpec) -> None:
+        self._builder = builder
+        self._spec = spec
+        self._plan = spec.plan
+        register = builder.register
+        self.tmem = register("tmem", _GROUP)
+        self._row = register("tmem_row", _GROUP)
+        self._idesc = register("idesc", _GROUP)
+        self._bases = {name: register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
+        self.tmem_columns = self._plan.tmem_columns
+        self.writer = TmemWriter(builder, spec, self._row)
+
+    # ---- set-up and end ---------------------------------------------------------------------
+
+    def allocate(self, slot: Address) -> None:
+        """One warp allocates the accumulator's columns; the address goes through `slot`."""
+        self._builder.emit(
+            AllocTmem(address=slot, columns=self.tmem_columns, comment="columns of the accumulator"),
+            RelinquishTmem(comment="a co-resident CTA may allocate"),
+        )
+
+    def receive(self, slot: Address) -> None:
+        """Every warp learns the address and its own 32 lanes, after the CTA's barrier."""
+        builder = self._builder
+        builder.emit(
+            FenceAfterSync(comment="TMEM is used only after its allocation"),
+            ReadTmemAddress(dst=self.tmem, address=slot, comment="accumulator: lane 0, column 0"),
+        )
+        warp = builder.registers["warp"]
+        lane_stride = 32 << TMEM_LANE_SHIFT
+        builder.integer("mad.lo.u32", self._row, warp, lane_stride, self.tmem, comment="this warp's 32 lanes")
+
+    def free(self) -> None:
+        """The allocating warp frees the columns."""
+        self._builder.emit(DeallocTmem(tmem=self.tmem, columns=self.tmem_columns, comment="free the accumulator"))
+
+    # ---- the main loop ----------------------------------------------------------------------
+
+    def describe(self, ring: Register) -> None:
+        """Compute once what every MMA needs: instruction descriptor, descriptors of stage 0."""
+        spec, builder = self._spec, self._builder
+        instruction = InstructionDescriptor(
+            m=spec.tile.m,
+            n=spec.tile.n,
+            d_type=spec.accumulate_type,
+            a_type=spec.operand_type,
+            b_type=spec.operand_type,
+        )
+        shape = f"{spec.tile.m} x {spec.tile.n}, {spec.operand_type} -> {spec.accumulate_type}"
+        builder.emit(
+            SetConstant(
+                dst=self._idesc,
+                value=Hex(value=instruction.encode()),
+                comment=f"instruction descriptor: {shape}",
+            )
+        )
+        describe_stage_0(builder, spec, ring, self._bases)
+
+    def multiply(self, cursor: Cursor, k_tile: Register, done: Address) -> None:
+        """One thread issues an MMA for every 32 bytes of K and commits them to the mbarrier."""
+        builder, plan = self._builder, self._plan
+        a, b = self._stage_descriptors(cursor)
+        accumulate = builder.register("accumulate", "mma", "pred")
+        builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
+        a_step = builder.register("a_desc_k", _GROUP, "b64")
+        b_step = builder.register("b_desc_k", _GROUP, "b64")
+        with builder.guard("mma_issued", builder.registers["elected"], comment="one thread issues"):
+            for index, (a_offset, b_offset) in enumerate(zip(plan.a.mma_offsets, plan.b.mma_offsets, strict=True)):
+                a_now, b_now = a, b
+                if index:
+                    a_now = builder.integer("add.s64", a_step, a, a_offset >> 4, comment=f"A + {a_offset} bytes")
+                    b_now = builder.integer("add.s64", b_step, b, b_offset >> 4, comment=f"B + {b_offset} bytes")
+                first = index * plan.mma_k
+                builder.emit(
+                    Mma(
+                        tmem=self.tmem,
+                        a=a_now,
+                        b=b_now,
+                        instruction=self._idesc,
+                        accumulate=1 if index else accumulate,
+                        comment=f"k {first} to {first + plan.mma_k - 1}",
+                    )
+                )
+            builder.emit(CommitMma(address=done, comment="arrives when the MMAs are done"))
+
+    def _stage_descriptors(self, cursor: Cursor) -> tuple[Register, Register]:
+        """Descriptors of A and B in the cursor's stage."""
+        if cursor.stage is None:
+            return self._bases["a"], self._bases["b"]
+        return (
+            stage_descriptor(self._builder, "a", self._bases["a"], cursor.stage),
+            stage_descriptor(self._builder, "b", self._bases["b"], cursor.stage),
+        )
+
+    # ---- the accumulator --------------------------------------------------------------------
+
+    def accumulator_ready(self) -> None:
+        """Order reads of the accumulator after the barrier that announced it."""
+        self._builder.emit(FenceAfterSync(comment="read the accumulator after the barrier"))
+
+    def accumulator_read(self) -> None:
+        """Order this thread's reads before the barrier through which TMEM is handed back."""
+        self._builder.emit(FenceBeforeSync(comment="TMEM was read before the barrier"))
+
+    def accumulator_returned(self) -> None:
+        """Order the next MMA, or the deallocation, after that barrier."""
+        self._builder.emit(FenceAfterSync(comment="the next MMA comes after the barrier"))
+
+
+class TmemWriter(RowWriter):
+    """Slices of columns from tensor memory: register i of a thread is column i of its row."""
+
+    def __init__(self, builder: Builder, spec: GemmSpec, tmem_row: Register) -> None:
+        super().__init__(builder, spec)
+        self._tmem_row = tmem_row
+        self._slice = builder.register("slice_tmem", "epilogue")
+
+    def start(self) -> None:
+        self.builder.integer("mov.b32", self._slice, self._tmem_row, comment="first slice of the accumulator")
+        super().start()
+
+    def read(self) -> None:
+        builder, width = self.builder, self.plan.slice_n
+        acc = builder.register("acc", "epilogue", count=width)
+        start = 0
+        for count in _powers_of_two(width):
+            builder.emit(
+                LoadTmem(
+                    registers=acc.slice(start, count),
+                    address=at(self._slice, start),
+                    comment=f"columns {start} to {start + count - 1} of the slice",
+                )
+            )
+            start += count
+        builder.emit(WaitTmemLoad(comment="the columns are in registers"))
+
+
+def stage_descriptor(builder: Builder, name: str, base: Register, stage: Register) -> Register:
+    """SMEM descriptor of an operand in a stage."""
+    desc = builder.register(f"{name}_desc", _GROUP, "b64")
+    builder.emit(
+        StageDescriptor(
+            dst=desc,
+            base=base,
+            stage=stage,
+            stride=builder.registers["stage_desc_step"],
+            comment=f"{name.upper()} of the stage",
+        )
+    )
+    return desc
+
+
+def describe_stage_0(builder: Builder, spec: GemmSpec, ring: Register, bases: dict[str, Register]) -> None:
+    """SMEM descriptors of A and B in stage 0 of the ring."""
+    plan = spec.plan
+    low = builder.register("desc_low", _GROUP)
+    for name, operand, offset in (("a", plan.a, 0), ("b", plan.b, plan.a.tile_bytes)):
+        fields = SmemDescriptor(
+            start_address=0,
+            leading_byte_offset=operand.leading_byte_offset,
+            stride_byte_offset=operand.stride_byte_offset,
+            swizzle=operand.swizzle,
+        ).encode(spec.target)
+        what = f"{name.upper()}, stage 0: K-major, {swizzle_text(operand)}"
+        builder.emit(
+            DescriptorBase(
+                dst=bases[name],
+                address=ring,
+                offset=offset,
+                fields=Hex(value=fields),
+                low=low,
+                comment=f"SMEM descriptor of {what}, {operand.stride_byte_offset} bytes between 8-row groups",
+            )
+        )
+
+
+def _powers_of_two(width: int) -> tuple[int, ...]:
+    """Split a slice into loads of a power of two of columns, the widest first."""
+    return tuple(size for size in (64, 32, 16) if width & size)
