@@ -20,8 +20,9 @@ class MatrixUnit(Protocol):
     release_arrivals: int
     """Arrivals on mma_done with which all walkers have released a stage."""
 
-    writer: StagingWriter
-    """Brings the accumulator's slices to staging."""
+    @property
+    def writer(self) -> StagingWriter:
+        """Brings the accumulator's slices to staging."""
 
     @property
     def tmem_columns(self) -> int:

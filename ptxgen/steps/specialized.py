@@ -28,16 +28,18 @@ class SpecializedKernel(GemmKernel):
         self.released_stages = spec.pipe_depth
         super().__init__(spec, ring=True)
         assert isinstance(self._unit, Wgmma)
-        self._wgmma = self._unit
+        self._wgmma: Wgmma = self._unit
 
     @contextmanager
     def producer(self) -> Iterator[None]:
         """The first warpgroup; of it only warp 0 goes on."""
-        with self._role("producer", 0, 4, PRODUCER_REGISTERS):
-            with self.builder.guard("idle", self._not_issuer, comment="one warp loads", negate=True):
-                self._issuer_alone = True
-                yield
-                self._issuer_alone = False
+        with (
+            self._role("producer", 0, 4, PRODUCER_REGISTERS),
+            self.builder.guard("idle", self._not_issuer, comment="one warp loads", negate=True),
+        ):
+            self._issuer_alone = True
+            yield
+            self._issuer_alone = False
 
     @contextmanager
     def consumers(self) -> Iterator[None]:
