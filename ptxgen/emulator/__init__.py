@@ -1,0 +1,27 @@
+"""A machine without the hardware: parses PTX text and executes it, CTA by CTA.
+
+    module = load_module(text, name="kernel.ptx")
+    memory = GlobalMemory()
+    report = Machine(chip=target("sm_100a"), memory=memory).launch(module, "kernel", grid=..., block=..., arguments=[...])
+"""
+
+from __future__ import annotations
+
+from ptxgen.emulator.events import Event, Observer
+from ptxgen.emulator.machine import Entry, Machine, Module, Param, load_module
+from ptxgen.emulator.memory import Buffer, GlobalMemory
+from ptxgen.emulator.report import Finding, Report
+
+__all__ = [
+    "Buffer",
+    "Entry",
+    "Event",
+    "Finding",
+    "GlobalMemory",
+    "Machine",
+    "Module",
+    "Observer",
+    "Param",
+    "Report",
+    "load_module",
+]

@@ -1,0 +1,209 @@
+"""Asynchronous operations of one cluster: issued, pending, completed when the policy says so.
+
+Operations on the same pipe (the tensor core, per issuing thread) complete in their order; all
+others in any order. The tensor queue of a warp gathers consecutive MMAs on one accumulator, which
+then run as one matrix product.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ptxgen.emulator import events
+from ptxgen.emulator.tensor_core import mma, mma_accesses
+from ptxgen.errors import MachineError
+
+if TYPE_CHECKING:
+    from ptxgen.emulator.cta import Cta
+    from ptxgen.emulator.policy import Policy
+    from ptxgen.emulator.unit import Unit
+    from ptxgen.emulator.warp import Warp
+
+
+class AsyncOp:
+    """One operation. `perform` does its work; a bulk store splits it into `read` (its source) and
+    `perform` (its writes). `barrier` is the (CTA rank, offset) of the mbarrier that it signals."""
+
+    __slots__ = (
+        "barrier", "cta", "done", "id", "kind", "lane", "line", "perform", "pipe", "read", "source_read", "warp",
+        "waited",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        kind: str,
+        warp: Warp,
+        lane: int,
+        line: int,
+        perform: Callable[[AsyncOp], None],
+        *,
+        barrier: tuple[int, int] | None = None,
+        read: Callable[[AsyncOp], None] | None = None,
+        pipe: tuple[int, int, int] | None = None,
+    ) -> None:
+        self.kind, self.warp, self.lane, self.line = kind, warp, lane, line
+        self.cta: Cta = warp.cta
+        self.perform, self.read, self.pipe, self.barrier = perform, read, pipe, barrier
+        self.id = 0
+        self.source_read = read is None
+        self.done = False
+        self.waited = False  # some wait covered at least its source
+
+
+class MmaRequest(NamedTuple):
+    """A tcgen05.mma as issued; the first six fields decide whether it joins a batch."""
+
+    d_address: int
+    idesc: int
+    kind: str
+    a_in_tmem: bool
+    disabled_lanes: tuple[int, ...]
+    lane: int
+    cta_group: int
+    a: int
+    b: int
+    accumulate: bool
+    scale_d: int
+    line: int
+
+
+class Engine:
+    """The asynchronous units of one cluster."""
+
+    def __init__(self, unit: Unit, policy: Policy) -> None:
+        self._unit = unit
+        self.policy = policy
+        self.eager = policy.eager
+        self.pending: list[AsyncOp] = []
+        self._next_id = 0
+
+    # -- issue and completion -------------------------------------------------------------------
+
+    def issue(self, op: AsyncOp, event: Callable[[int], events.Event] | None = None) -> AsyncOp:
+        """Starts an operation; under `eager` it is complete on return."""
+        self._next_id += 1
+        op.id = self._next_id
+        self._unit.activity += 1
+        if event is not None:
+            self._unit.emit(event(op.id))
+        if self.eager:
+            self._finish(op)
+        else:
+            self.pending.append(op)
+        return op
+
+    def _finish(self, op: AsyncOp) -> None:
+        try:
+            if not op.source_read:
+                self.read_source(op)
+            op.perform(op)
+        except MachineError as error:
+            raise self._unit.fault(error, op.warp, op.line) from error
+        op.done = True
+        self._unit.activity += 1
+        if self._unit.observed:
+            where = self._unit.place(op)
+            if op.read is None and op.kind != "commit":
+                self._unit.emit(events.AsyncSourceRead(**where, async_id=op.id))
+            self._unit.emit(events.AsyncComplete(**where, async_id=op.id))
+
+    def read_source(self, op: AsyncOp) -> None:
+        """The first half of a bulk store: its source may be overwritten afterwards."""
+        if op.source_read:
+            return
+        assert op.read is not None
+        try:
+            op.read(op)
+        except MachineError as error:
+            raise self._unit.fault(error, op.warp, op.line) from error
+        op.source_read = True
+        if self._unit.observed:
+            self._unit.emit(events.AsyncSourceRead(**self._unit.place(op), async_id=op.id))
+
+    def complete(self, op: AsyncOp) -> None:
+        """Completes an operation, after those before it on its pipe."""
+        if op.done:
+            return
+        if op.pipe is not None:
+            for earlier in [o for o in self.pending if o.pipe == op.pipe and o.id < op.id]:
+                self.pending.remove(earlier)
+                self._finish(earlier)
+        self.pending.remove(op)
+        self._finish(op)
+
+    def advance(self) -> bool:
+        """Completes one pending operation of the policy's choice; False when there is none."""
+        if not self.pending:
+            return False
+        op = self.policy.choose(self.pending, self._unit.awaited())
+        if self.policy.random and not op.source_read and self.policy.completes_now():
+            self.read_source(op)
+        else:
+            self.complete(op)
+        return True
+
+    def drain(self) -> None:
+        while self.pending:
+            self.complete(self.pending[0])
+
+    # -- tensor core ----------------------------------------------------------------------------
+
+    def flush_tensor(self, warp: Warp) -> None:
+        """Starts the queued MMAs of a warp, those on one accumulator together."""
+        queue = warp.tensor_queue
+        warp.tensor_queue = []
+        start = 0
+        while start < len(queue):
+            first = queue[start]
+            stop = start + 1
+            while stop < len(queue) and queue[stop][:7] == first[:7] and queue[stop].accumulate:
+                if queue[stop].scale_d or first.scale_d:
+                    break
+                stop += 1
+            self._tensor_batch(warp, queue[start:stop])
+            start = stop
+
+    def _tensor_batch(self, warp: Warp, batch: list[MmaRequest]) -> None:
+        first = batch[0]
+        event = None
+        if self._unit.observed:
+            where = self._unit.where(warp, 1 << first.lane, first.line)
+            event = partial(_mma_event, where, len(batch))
+        op = AsyncOp(
+            "mma", warp, first.lane, first.line, partial(self._run_mma, batch),
+            pipe=(warp.cta.rank, warp.index, first.lane),
+        )  # fmt: skip
+        self.issue(op, event)
+
+    def _run_mma(self, batch: list[MmaRequest], op: AsyncOp) -> None:
+        first = batch[0]
+        cta = op.cta
+        steps = [(request.a, request.b) for request in batch]
+        common: dict[str, Any] = {
+            "d_address": first.d_address, "steps": steps, "idesc": first.idesc, "accumulate": first.accumulate,
+            "kind": first.kind, "a_in_tmem": first.a_in_tmem, "disabled_lanes": first.disabled_lanes,
+            "cta_group": first.cta_group,
+        }  # fmt: skip
+        if self._unit.observed:
+            accesses = mma_accesses(**common)
+            where = self._unit.place(op)
+            for ranges in (accesses.a_smem, accesses.b_smem):
+                spans = tuple((start, start + size) for start, size in ranges)
+                self._unit.emit(
+                    events.Access(
+                        **where, space="shared", kind="read", proxy="async", ranges=spans, owner=cta.rank,
+                        async_id=op.id,
+                    )
+                )  # fmt: skip
+            if accesses.a_tmem is not None:
+                self._unit.emit_tmem(where, "read", accesses.a_tmem, op.id)
+            if accesses.reads_d:
+                self._unit.emit_tmem(where, "read", accesses.d, op.id)
+            self._unit.emit_tmem(where, "write", accesses.d, op.id)
+        mma(cta.tmem, cta.smem.data, scale_d=first.scale_d, **common)
+
+
+def _mma_event(where: dict[str, int], count: int, async_id: int) -> events.Event:
+    return events.AsyncIssue(**where, kind="mma", async_id=async_id, mechanism="commit", detail=count)

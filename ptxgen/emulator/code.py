@@ -1,0 +1,376 @@
+"""An entry decoded into segments: straight-line Ops, each run ended by a terminator.
+
+A terminator returns the number of the next segment, STOP when the warp cannot go on by itself, or
+SWITCH when it changed the warp's fragment (see warp.py). Guards become wrappers; a guarded
+instruction that may block becomes a branch around an unguarded one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from ptxgen.emulator.decode import Blocking, Decode, Ends, Layout, Op, Slots
+from ptxgen.emulator.flow import EXIT, immediate_postdominators, live_in
+from ptxgen.emulator.inline import inline_calls
+from ptxgen.emulator.module import Function, Guard, ParsedModule
+from ptxgen.emulator.values import POISON, Registers, bits_of, merge
+from ptxgen.errors import MachineError
+
+STOP = -1
+SWITCH = -2
+
+Terminator = Callable[[Registers], int]
+Masked = tuple[Op, int, tuple[int, ...]]
+
+
+class Segment(NamedTuple):
+    """ops in order; `masked` pairs each with what it writes, for partial warps; `end` is None when
+    control just falls to `following`."""
+
+    ops: tuple[Op, ...]
+    end: Terminator | None
+    following: int
+    count: int
+    masked: tuple[Masked, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False)
+class Code:
+    """`lines[s][i]` is the line of op i of segment s, and the last one that of its terminator.
+    `live_in[s]` is a bit set of slots. `shares_global`: clusters may synchronise through memory."""
+
+    entry: Function
+    slots: Slots
+    layout: Layout
+    segments: tuple[Segment, ...]
+    lines: tuple[tuple[int, ...], ...]
+    live_in: tuple[int, ...]
+    shares_global: bool
+
+
+@dataclass(slots=True)
+class _Item:
+    line: int
+    reads: int = 0
+    writes: tuple[int, ...] = ()
+    op: Op | None = None
+    ends: Ends | None = None
+    guard: tuple[int, bool] | None = None
+    tensor: bool = False
+    shares_global: bool = False
+    skip: int | None = None  # a synthetic branch: the item index that it may jump to
+
+    @property
+    def written(self) -> int:
+        bits = 0
+        for slot in self.writes:
+            bits |= 1 << slot
+        return bits
+
+
+def build_code(module: ParsedModule, entry: Function, hooks: bool) -> Code:
+    """Decodes an entry. PtxError on any instruction, modifier or operand that is not known."""
+    entry = inline_calls(module, entry)
+    layout = Layout(entry)
+    layout.settle(entry.instructions)
+    slots = Slots(entry.registers)
+    items, places = _items(module, entry, slots, layout, hooks)
+    return _Builder(entry, slots, layout, items, places).code()
+
+
+def _items(
+    module: ParsedModule, entry: Function, slots: Slots, layout: Layout, hooks: bool
+) -> tuple[list[_Item], list[int]]:
+    """The decoded items, and for every instruction index the index of its first item."""
+    items: list[_Item] = []
+    places: list[int] = []
+    for instruction in entry.instructions:
+        places.append(len(items))
+        decode = Decode(module, entry, instruction, slots, layout, hooks)
+        op = decode.run()
+        guard = _guard(instruction.guard)
+        item = _Item(
+            decode.line,
+            decode.reads,
+            tuple(decode.writes),
+            tensor=decode.tensor,
+            shares_global=decode.shares_global,
+        )
+        if isinstance(op, Ends):
+            item.ends = op
+            if guard is not None and op.kind != "branch":
+                slot, negated = guard
+                around = _Item(decode.line, 1 << slot, guard=(slot, not negated))
+                around.skip = len(items) + 2
+                items.append(around)
+                guard = None
+        else:
+            item.op = op
+        if guard is not None:
+            item.guard = guard
+            item.reads |= 1 << guard[0]
+        items.append(item)
+    places.append(len(items))
+    items.append(_Item(instruction_line(entry), ends=Ends(kind="exit")))
+    return items, places
+
+
+def instruction_line(entry: Function) -> int:
+    return entry.instructions[-1].line if entry.instructions else entry.line
+
+
+def _guard(guard: Guard | None) -> tuple[int, bool] | None:
+    return None if guard is None else (1 + guard.register.index, guard.negated)
+
+
+class _Builder:
+    def __init__(
+        self,
+        entry: Function,
+        slots: Slots,
+        layout: Layout,
+        items: list[_Item],
+        places: list[int],
+    ) -> None:
+        self._entry, self._slots, self._layout, self._items = entry, slots, layout, items
+        self._label_item = [places[index] for index in entry.labels]
+        self._starts = self._find_starts()
+        self._segment_at = {start: number for number, start in enumerate(self._starts)}
+
+    def _targets(self, item: _Item) -> tuple[int, ...]:
+        """Item indices that a terminator may jump to."""
+        if item.skip is not None:
+            return (item.skip,)
+        if item.ends is None:
+            return ()
+        return tuple(self._label_item[label] for label in item.ends.targets)
+
+    def _find_starts(self) -> list[int]:
+        starts = {0}
+        for index, item in enumerate(self._items):
+            if item.ends is not None or item.skip is not None:
+                starts.add(index + 1)
+                starts.update(self._targets(item))
+            if item.ends is not None and item.ends.repeats:
+                starts.add(index)
+        starts.discard(len(self._items))
+        return sorted(starts)
+
+    def code(self) -> Code:
+        bounds = [*self._starts, len(self._items)]
+        bodies = [self._items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        successors = [self._successors(number, body[-1]) for number, body in enumerate(bodies)]
+        meets = immediate_postdominators(successors)
+        reads, kills = zip(*(_uses(body) for body in bodies), strict=True)
+        live = live_in(successors, reads, kills)
+        self._poison(live[0])
+        segments = tuple(self._segment(n, body, meets[n]) for n, body in enumerate(bodies))
+        return Code(
+            entry=self._entry,
+            slots=self._slots,
+            layout=self._layout,
+            segments=segments,
+            lines=tuple(tuple(item.line for item in body) for body in bodies),
+            live_in=tuple(live),
+            shares_global=any(item.shares_global for item in self._items),
+        )
+
+    def _poison(self, live: int) -> None:
+        """Registers that may be read before they are written start out poisoned; a predicate
+        stays None, which a branch or a select reports."""
+        template, widths = self._slots.template, self._slots.widths
+        for slot in range(1, self._slots.register_count):
+            if live >> slot & 1 and widths[slot] > 1:
+                template[slot] = POISON[widths[slot]]
+
+    def _successors(self, number: int, last: _Item) -> tuple[int, ...]:
+        after = number + 1 if number + 1 < len(self._starts) else EXIT
+        targets = tuple(self._segment_at[index] for index in self._targets(last))
+        if last.ends is not None and last.ends.kind == "exit":
+            return (EXIT,)
+        if last.ends is not None and last.ends.kind == "indexed":
+            return targets
+        if targets and last.guard is None:
+            return targets
+        return (*targets, after)
+
+    def _segment(self, number: int, body: list[_Item], meet: int) -> Segment:
+        last = body[-1]
+        following = number + 1
+        straight = body
+        end: Terminator | None = None
+        if last.ends is not None or last.skip is not None:
+            straight = body[:-1]
+            end = self._terminator(last, following, meet)
+        ops: list[Op] = []
+        masked: list[Masked] = []
+        for index, item in enumerate(straight):
+            assert item.op is not None
+            op, writes = item.op, tuple(slot for slot in item.writes if slot != self._slots.sink)
+            if item.guard is not None:
+                op = _guarded(op, item.guard, tuple((s, self._slots.widths[s]) for s in writes))
+            if item.tensor and not any(later.tensor for later in straight[index + 1 :]):
+                op = _then_flush(op)
+            ops.append(op)
+            masked.append((op, 0 if item.guard else item.written, writes))
+        return Segment(tuple(ops), end, following, len(body), tuple(masked))
+
+    def _terminator(self, item: _Item, following: int, meet: int) -> Terminator:
+        targets = [self._segment_at[index] for index in self._targets(item)]
+        ends = item.ends
+        if ends is None or ends.kind == "branch":
+            if item.guard is None:
+                return _jump(targets[0])
+            return _branch(item.guard, targets[0], following, meet)
+        if ends.kind == "indexed":
+            return _indexed(ends.index, targets, meet)
+        if ends.kind == "exit":
+            return _exit
+        assert ends.op is not None
+        widths = tuple((slot, self._slots.widths[slot]) for slot in item.writes)
+        resume = following - 1 if ends.repeats else following
+        return _blocking(ends.op, following, resume, item.written, widths)
+
+
+def _uses(body: list[_Item]) -> tuple[int, int]:
+    reads = kills = 0
+    for item in body:
+        reads |= item.reads & ~kills
+        if item.guard is None:
+            kills |= item.written
+    return reads, kills
+
+
+# -- wrappers and terminators -------------------------------------------------------------------
+
+
+def _unset_predicate(negated: bool) -> MachineError:
+    return MachineError("uninitialised-read", "a predicate that was never written decides here")
+
+
+def _guarded(op: Op, guard: tuple[int, bool], writes: tuple[tuple[int, int], ...]) -> Op:
+    slot, negated = guard
+
+    def run(r: Registers) -> None:
+        p = r[slot]
+        if type(p) is bool:
+            if p is not negated:
+                if r[0].kept:
+                    _merged(op, r, writes)
+                else:
+                    op(r)
+            return
+        if p is None:
+            raise _unset_predicate(negated)
+        warp = r[0]
+        bits = (bits_of(p) ^ (-negated)) & warp.bits
+        if bits == warp.bits:
+            if warp.kept:
+                _merged(op, r, writes)
+            else:
+                op(r)
+        elif bits:
+            saved = warp.narrow(bits)
+            try:
+                _merged(op, r, writes)
+            finally:
+                warp.widen(saved)
+
+    return run
+
+
+def _merged(op: Op, r: Registers, writes: tuple[tuple[int, int], ...]) -> None:
+    """Runs an op of which only the active lanes may change registers."""
+    old = [r[slot] for slot, _ in writes]
+    op(r)
+    active = r[0].active
+    if active is not None:
+        for (slot, width), before in zip(writes, old, strict=True):
+            r[slot] = merge(active, r[slot], before, width)
+
+
+def _then_flush(op: Op) -> Op:
+    """The last tensor op of a segment starts what the segment queued."""
+
+    def run(r: Registers) -> None:
+        op(r)
+        r[0].flush_tensor()
+
+    return run
+
+
+def _jump(target: int) -> Terminator:
+    return lambda r: target
+
+
+def _branch(guard: tuple[int, bool], target: int, following: int, meet: int) -> Terminator:
+    slot, negated = guard
+
+    def run(r: Registers) -> int:
+        p = r[slot]
+        if type(p) is bool:
+            return target if p is not negated else following
+        if p is None:
+            raise _unset_predicate(negated)
+        warp = r[0]
+        taken = (bits_of(p) ^ (-negated)) & warp.bits
+        if taken == 0:
+            return following
+        if taken == warp.bits:
+            return target
+        warp.diverge(((following, warp.bits & ~taken), (target, taken)), meet)
+        return SWITCH
+
+    return run
+
+
+def _indexed(slot: int, targets: list[int], meet: int) -> Terminator:
+    def pick(index: int) -> int:
+        if index >= len(targets):
+            raise MachineError(
+                "out-of-bounds", f"brx.idx with index {index} of {len(targets)} targets"
+            )
+        return targets[index]
+
+    def run(r: Registers) -> int:
+        index = r[slot]
+        if type(index) is int:
+            return pick(index)
+        warp = r[0]
+        paths: dict[int, int] = {}
+        for lane in range(32):
+            if warp.bits >> lane & 1:
+                target = pick(index.item(lane))
+                paths[target] = paths.get(target, 0) | 1 << lane
+        if len(paths) == 1:
+            return next(iter(paths))
+        warp.diverge(tuple(paths.items()), meet)
+        return SWITCH
+
+    return run
+
+
+def _exit(r: Registers) -> int:
+    return int(r[0].exit_lanes())
+
+
+def _blocking(
+    op: Blocking, following: int, resume: int, written: int, writes: tuple[tuple[int, int], ...]
+) -> Terminator:
+    def run(r: Registers) -> int:
+        warp: Any = r[0]
+        if warp.kept & written:
+            old = [r[slot] for slot, _ in writes]
+            go_on = op(r)
+            for (slot, width), before in zip(writes, old, strict=True):
+                r[slot] = merge(warp.active, r[slot], before, width)
+        else:
+            go_on = op(r)
+        if go_on:
+            return following
+        warp.pc = resume
+        return STOP
+
+    return run

@@ -1,0 +1,217 @@
+"""What the machine tells its observers: memory accesses, synchronisation and asynchronous work.
+
+An observer is any object with `on_event(event)`. Without observers no event is ever made: the
+classes count their instances (`Event.created`), and a test holds the count to zero.
+
+Bytes are given as ranges [start, stop) of addresses in their space, in SMEM relative to the CTA;
+tensor memory as lanes x columns. `async_id` names the asynchronous operation that makes an access;
+0 stands for the issuing warp itself.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, ClassVar, Protocol
+
+Ranges = tuple[tuple[int, int], ...]
+
+
+class Observer(Protocol):
+    def on_event(self, event: Event) -> None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Where it happened: cluster (work unit), CTA rank in it, linear CTA index in the grid, warp in
+    the CTA, bit mask of the lanes, 1-based PTX line. A completion keeps the line of its issue."""
+
+    created: ClassVar[int] = 0
+
+    unit: int
+    cta: int
+    warp: int
+    lanes: int
+    line: int
+
+    def __post_init__(self) -> None:
+        Event.created += 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Access(Event):
+    """Bytes read or written. space: "shared" | "global"; kind: "read" | "write" | "atomic"; proxy:
+    "generic" | "async". For generic accesses ranges are per active lane, lane ascending (one range
+    when all lanes share an address); `owner` is the CTA rank whose SMEM it is. `order` is the
+    instruction's ordering: "weak", "relaxed", "acquire", "release", "acq_rel", "volatile"."""
+
+    space: str
+    kind: str
+    proxy: str
+    ranges: Ranges
+    owner: int = 0
+    async_id: int = 0
+    order: str = "weak"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmemAccess(Event):
+    """Tensor memory read or written: lanes [first, last] and columns [first, stop), of `owner`."""
+
+    kind: str
+    tmem_lanes: tuple[int, int]
+    columns: tuple[int, int]
+    owner: int = 0
+    async_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TmemAllocation(Event):
+    """action: "alloc" | "dealloc" | "relinquish"."""
+
+    action: str
+    column: int = 0
+    columns: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierInit(Event):
+    barrier: int
+    count: int
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierInval(Event):
+    barrier: int
+    owner: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierArrive(Event):
+    """`count` arrivals and `expect_bytes` in the given phase; `completed`: the phase ended with it.
+    `dropped` counts arrivals taken from the later phases. async_id: an arrive by tcgen05.commit or
+    cp.async."""
+
+    barrier: int
+    owner: int = 0
+    count: int = 0
+    expect_bytes: int = 0
+    dropped: int = 0
+    phase: int = 0
+    completed: bool = False
+    async_id: int = 0
+    order: str = "release.cta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierComplete(Event):
+    """complete_tx: `tx_bytes` arrived (by a bulk copy, or the instruction of that name)."""
+
+    barrier: int
+    owner: int = 0
+    tx_bytes: int = 0
+    phase: int = 0
+    completed: bool = False
+    async_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MbarrierWait(Event):
+    """A test or try of the phase with the given parity; `phase` is the barrier's current phase."""
+
+    barrier: int
+    owner: int = 0
+    parity: int = 0
+    phase: int = 0
+    success: bool = False
+    order: str = "acquire.cta"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedBarrier(Event):
+    """bar/barrier: action "arrive" | "sync" | "red"; `threads` expected. `generation` counts the
+    completions of this barrier so far; `completed`: this warp was the last."""
+
+    barrier: int
+    action: str
+    threads: int
+    generation: int
+    completed: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBarrier(Event):
+    action: str
+    generation: int
+    order: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpSync(Event):
+    """Lanes of a warp meet: bar.warp.sync, shfl, vote, match, redux, elect and aligned ops."""
+
+    what: str
+    mask: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fence(Event):
+    """`name` is the full instruction, as "fence.proxy.async.shared::cta" or
+    "tcgen05.fence::after_thread_sync"."""
+
+    name: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncIssue(Event):
+    """An asynchronous operation starts. kind: "tensor-load", "tensor-store", "tensor-reduce",
+    "bulk-load", "bulk-store", "bulk-reduce", "prefetch", "cp-async", "mma", "tmem-copy",
+    "tmem-shift", "tmem-load", "tmem-store", "commit". `mechanism` says what completes it:
+    "mbarrier" (with `barrier` and `owner`), "bulk-group", "cp-group", "commit", "wait"."""
+
+    kind: str
+    async_id: int
+    mechanism: str
+    barrier: int = -1
+    owner: int = 0
+    detail: Any = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncSourceRead(Event):
+    """The operation has read all of its source."""
+
+    async_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AsyncComplete(Event):
+    """All writes of the operation are done."""
+
+    async_id: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Commit(Event):
+    """Operations gathered for completion: mechanism "mbarrier" (tcgen05.commit), "bulk-group",
+    "cp-group". `tracked` are the async ids."""
+
+    mechanism: str
+    tracked: tuple[int, ...]
+    async_id: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WaitGroup(Event):
+    """A wait for groups or TMEM accesses: mechanism "bulk-group", "cp-group", "tmem-load",
+    "tmem-store". `covered` are the async ids waited for; `read_only`: only their sources."""
+
+    mechanism: str
+    pending: int
+    covered: tuple[int, ...]
+    read_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WarpExit(Event):
+    """Lanes end."""

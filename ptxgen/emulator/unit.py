@@ -1,0 +1,275 @@
+"""A unit of work: one cluster, executed from its launch to its end.
+
+The scheduler runs warps until none can go on, lets the policy complete one asynchronous operation,
+and so on. A warp whose test of an mbarrier failed is asked again when the barrier's phase
+completes, or when nothing else can happen; when it then comes back to the same failed test and
+nothing changed in between, the cluster is deadlocked.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+from ptxgen.emulator import events
+from ptxgen.emulator.asynchrony import AsyncOp, Engine
+from ptxgen.emulator.cta import Cta
+from ptxgen.emulator.policy import Policy
+from ptxgen.emulator.ranges import AccessLog
+from ptxgen.emulator.report import Finding, Stop
+from ptxgen.emulator.warp import Fragment, Wait, Warp
+from ptxgen.errors import MachineError
+
+if TYPE_CHECKING:
+    from ptxgen.emulator.machine import Launch
+    from ptxgen.emulator.tmem import TmemRegion
+
+_MAX_FINDINGS = 100
+_IDLE_ROUNDS = 20_000
+_IDLE_INSTRUCTIONS = 5_000_000
+"""Warps that only sleep or spin for so long, with no effect on anything, are deadlocked."""
+
+
+class Unit:
+    """`number` counts clusters through the grid; `activity` every effect that could matter to a
+    waiting warp."""
+
+    def __init__(self, launch: Launch, number: int, emit: Callable[[events.Event], None] | None) -> None:
+        self.launch, self.number = launch, number
+        self.observed = emit is not None
+        self._emit = emit
+        self.policy = Policy(launch.policy, launch.seed, number, launch.elect)
+        self.engine = Engine(self, self.policy)
+        self.activity = 0
+        self.findings: list[Finding] = []
+        self._seen: set[tuple[str, int | None]] = set()
+        self.log = AccessLog()
+        self.ctas: list[Cta] = []
+        self.cluster_barrier_arrived: list[Any] = []
+        for rank, ctaid in enumerate(launch.ctas_of(number)):
+            self.ctas.append(Cta(self, rank, ctaid))
+        self._warps = [warp for cta in self.ctas for warp in cta.warps]
+        self.instructions = 0
+        self._rounds_idle = 0
+        self._idle_since = 0
+        self._retried: dict[Fragment, Wait] | None = None
+        self._retried_activity = 0
+        self.blocked: Stop | None = None
+
+    # -- events and findings --------------------------------------------------------------------
+
+    def emit(self, event: events.Event) -> None:
+        assert self._emit is not None
+        self._emit(event)
+
+    def where(self, warp: Warp, lanes: int, line: int) -> dict[str, int]:
+        """The common fields of an event."""
+        return {"unit": self.number, "cta": warp.cta.rank, "warp": warp.index, "lanes": lanes, "line": line}
+
+    def place(self, op: AsyncOp) -> dict[str, int]:
+        return self.where(op.warp, 1 << op.lane, op.line)
+
+    def emit_tmem(self, where: dict[str, int], kind: str, region: TmemRegion, async_id: int) -> None:
+        for first, stop in region.lanes:
+            for columns in region.columns:
+                self.emit(
+                    events.TmemAccess(
+                        **where, kind=kind, tmem_lanes=(first, stop - 1), columns=columns, owner=where["cta"],
+                        async_id=async_id,
+                    )
+                )  # fmt: skip
+
+    def finding(
+        self, rule: str, message: str, warp: Warp | None, line: int | None, severity: str = "error"
+    ) -> Finding:
+        return Finding(
+            rule=rule,
+            severity=severity,
+            message=message,
+            line=line,
+            text=self.launch.lines[line - 1].strip() if line else "",
+            cta=None if warp is None else warp.cta.ctaid,
+            warp=None if warp is None else warp.index,
+            unit=self.number,
+        )
+
+    def note(self, rule: str, message: str, warp: Warp, line: int, severity: str = "error") -> None:
+        """Records a finding after which execution goes on; one per rule and line."""
+        if (rule, line) not in self._seen and len(self.findings) < _MAX_FINDINGS:
+            self._seen.add((rule, line))
+            self.findings.append(self.finding(rule, message, warp, line, severity))
+
+    def fault(self, error: MachineError, warp: Warp, line: int) -> Stop:
+        """The exception that ends this unit because of a machine error."""
+        return Stop(self.finding(error.rule, error.message, warp, line))
+
+    # -- scheduling -----------------------------------------------------------------------------
+
+    def run(self) -> None:
+        """Runs the cluster to its end; Stop on an error."""
+        while not self.step():
+            pass
+
+    def step(self) -> bool:
+        """One scheduling round; True when the cluster has ended. A deadlocked cluster raises Stop;
+        where it may wait for other clusters, the deadlock is left in `blocked`."""
+        before = self.activity
+        ran = False
+        for index in self.policy.order(len(self._warps)):
+            warp = self._warps[index]
+            while (fragment := warp.ready()) is not None:
+                ran = True
+                warp.run(fragment, self.policy.turn())
+                if warp.tensor_queue:
+                    warp.flush_tensor()
+                self._check_budget(warp)
+                if self.policy.random or warp.current.wait is None:
+                    break
+            if self.policy.random and self.engine.pending and self.policy.completes_now():
+                self.engine.advance()
+        if not any(warp.fragments for warp in self._warps):
+            self._end()
+            return True
+        if ran:
+            self._watch_idling(before)
+            return False
+        if self.engine.advance():
+            return False
+        stuck = self._retry()
+        if stuck is not None and not self.launch.one_process:
+            raise stuck
+        self.blocked = stuck
+        return False
+
+    def _check_budget(self, warp: Warp) -> None:
+        budget = self.launch.instruction_budget
+        if budget is not None and self.instructions > budget:
+            line = self._line_of(warp.current)
+            raise Stop(self.finding("instruction-budget", f"instruction budget of {budget} exhausted", warp, line))
+
+    def _line_of(self, fragment: Fragment) -> int:
+        if fragment.wait is not None:
+            return fragment.wait.line
+        return fragment.warp.code.lines[fragment.pc][0]
+
+    def _watch_idling(self, before: int) -> None:
+        """Only naps (nanosleep) and turns of spinning warps, nothing else, for too long."""
+        if self.activity != before:
+            self._rounds_idle = 0
+            self._idle_since = self.instructions
+            self._retried = self.blocked = None
+            return
+        self._rounds_idle += 1
+        if self._rounds_idle > 3 and self.engine.advance():
+            self._rounds_idle = 0
+        elif self._rounds_idle > _IDLE_ROUNDS or self.instructions - self._idle_since > _IDLE_INSTRUCTIONS:
+            self.blocked = self._deadlock()
+            if not self.launch.one_process:
+                raise self.blocked
+
+    def _fragments(self) -> Iterator[Fragment]:
+        for warp in self._warps:
+            yield from warp.fragments
+
+    def awaited(self) -> set[tuple[int, int]]:
+        """The mbarriers that fragments wait for."""
+        return {
+            fragment.wait.target
+            for fragment in self._fragments()
+            if fragment.wait is not None and fragment.wait.kind == "mbarrier"
+        }
+
+    def _retry(self) -> Stop | None:
+        """Nothing can go on and nothing is pending: asks the failed tests once more, or returns the
+        deadlock."""
+        waits = {f: f.wait for f in self._fragments() if f.wait is not None and f.wait.spins}
+        naps = [f for f in self._fragments() if f.wait is not None and f.wait.kind == "sleep"]
+        for fragment in naps:
+            fragment.wait = None
+        if naps:
+            return None
+        again = self._retried
+        if not waits or (
+            again is not None
+            and waits.keys() == again.keys()
+            and all(wait.same_as(again[fragment]) for fragment, wait in waits.items())
+            and self._retried_activity == self.activity
+        ):
+            return self._deadlock()
+        self._retried = waits
+        self._retried_activity = self.activity
+        for fragment in waits:
+            fragment.wait = None
+        for cta in self.ctas:
+            cta.waiters.clear()
+        return None
+
+    def _deadlock(self) -> Stop:
+        lines = [
+            f"warp {f.warp.index} of CTA {f.warp.cta.ctaid} (lanes {f.bits:#010x}), "
+            f"line {self._line_of(f)}: {self._describe(f)}"
+            for f in self._fragments()
+        ]
+        first = next(self._fragments())
+        message = "no warp can go on and nothing is pending:\n  " + "\n  ".join(lines)
+        return Stop(self.finding("deadlock", message, first.warp, self._line_of(first)))
+
+    def _describe(self, fragment: Fragment) -> str:
+        wait = fragment.wait
+        if wait is None:
+            return "runs without effect"
+        if wait.kind == "mbarrier":
+            rank, offset = wait.target
+            state = self.ctas[rank].barriers[offset].describe()
+            return f"waits for mbarrier {offset:#x} ({wait.detail}); {state}"
+        if wait.kind == "barrier":
+            state = fragment.warp.cta.named[wait.target]
+            return f"waits at barrier {wait.target}; {state}"
+        return f"waits ({wait.kind})"
+
+    # -- ends -----------------------------------------------------------------------------------
+
+    def lanes_exit(self, cta: Cta, warp: Warp, lanes: int) -> None:
+        """Bulk stores must at least have read their source before their thread ends."""
+        if self.observed:
+            self.emit(events.WarpExit(**self.where(warp, lanes, self._line_of(warp.current))))
+        for lane, groups in warp.bulk.items():
+            if lanes >> lane & 1:
+                for op in groups.unwaited():
+                    self.note(
+                        "exit-with-pending-async",
+                        f"the thread ends while its {op.kind} of line {op.line} may still read shared memory; "
+                        "cp.async.bulk.wait_group(.read) has to come first",
+                        warp,
+                        op.line,
+                    )
+
+    def cta_ends(self, cta: Cta, warp: Warp) -> None:
+        """What must hold when the last warp of a CTA has exited."""
+        for op in list(self.engine.pending):
+            if op.cta is not cta or op in _bulk_ops(cta):
+                continue
+            if op.kind in ("mma", "commit", "tensor-load", "bulk-load", "tmem-copy"):
+                raise Stop(
+                    self.finding(
+                        "exit-with-pending-async", f"the CTA ends while its {op.kind} is not complete", op.warp, op.line
+                    )
+                )
+        last = warp.code.lines[-1][-1]
+        try:
+            for offset, barrier in cta.barriers.items():
+                try:
+                    barrier.check_exit()
+                except MachineError as error:
+                    raise MachineError(error.rule, f"mbarrier {offset:#x}: {error.message}") from error
+            if cta._tmem is not None:
+                cta.tmem.check_exit()
+        except MachineError as error:
+            raise self.fault(error, warp, last) from error
+
+    def _end(self) -> None:
+        self.engine.drain()
+
+
+def _bulk_ops(cta: Cta) -> set[AsyncOp]:
+    return {op for warp in cta.warps for groups in warp.bulk.values() for op in groups.all()}
