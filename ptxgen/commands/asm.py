@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -52,7 +51,7 @@ def asm(
     for line in _report(assembly, text, name):
         click.echo(line)
     if assembly.spill_bytes or assembly.advisories:
-        sys.exit(EXIT_NO)
+        raise click.exceptions.Exit(EXIT_NO)
 
 
 def _report(assembly: Assembly, text: str, name: str) -> list[str]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from pathlib import Path
 
 import click
@@ -35,5 +34,5 @@ def generate(check: bool, folder: Path) -> None:
     wrong = [golden for golden in goldens if golden.status in ("stale", "missing", "orphaned")]
     if wrong:
         click.echo(f"{len(wrong)} of {len(goldens)} files are not what the manifest says; run `ptxgen generate`")
-        sys.exit(EXIT_NO)
+        raise click.exceptions.Exit(EXIT_NO)
     click.echo(f"{len(goldens)} files are fresh" if check else f"{len(goldens)} files, all fresh now")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -89,7 +88,7 @@ def verify(
         found = sum(not run.clean for run in runs)
         click.echo(f"{kernel.name}: {len(runs)} runs, " + ("nothing found" if clean else f"{found} with findings"))
     if not clean:
-        sys.exit(EXIT_NO)
+        raise click.exceptions.Exit(EXIT_NO)
 
 
 def _problems(kernel: Kernel, sizes: dict[str, int | None]) -> Iterator[dict[str, int]]:
