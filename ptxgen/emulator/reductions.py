@@ -56,7 +56,11 @@ def reduce_elements(operation: str, element: str, old: NDArray[Any], new: NDArra
         if element == "f32":
             # The f32 add flushes subnormal results to zero.
             result = np.where(np.abs(result) < np.finfo(np.float32).tiny, np.copysign(0, result), result)
-    return result.astype(a.dtype, copy=False).view(old.dtype)
+    raw: NDArray[Any] = result.astype(a.dtype, copy=False).view(old.dtype)
+    if element in ("f32", "f16"):
+        nan = np.array(0x7FFFFFFF if element == "f32" else 0x7FFF, f"u{a.itemsize}")
+        raw = np.where(np.isnan(result), nan, raw.view(nan.dtype)).view(old.dtype)
+    return raw
 
 
 def _combine(operation: str, a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:

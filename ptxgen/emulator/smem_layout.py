@@ -50,53 +50,64 @@ def merge_ranges(starts: Sequence[int] | Index, size: int) -> Ranges:
     return tuple(merged)
 
 
+def row_pitch(row_bytes: int, swizzle: Swizzle) -> int:
+    """Bytes from one box row to the next in shared memory: a swizzle's span, or dense without one.
+
+    H200s leave the rest of the span alone when a box row is shorter.
+    """
+    return row_bytes if swizzle is Swizzle.NONE else swizzle.span_bytes
+
+
 @lru_cache(maxsize=1024)
-def swizzled_chunks(count: int, phase: int, swizzle: Swizzle) -> Index:
-    """Places of `count` chunks that follow each other from address `phase` on, swizzled.
+def swizzled_chunks(nbytes: int, row_bytes: int, phase: int, swizzle: Swizzle) -> Index:
+    """Places of the chunks of box rows from address `phase` on, swizzled.
 
     `phase` is an address modulo the swizzle's pattern; places count in chunks from the start of
     that pattern.
     """
     size = swizzle.chunk_bytes
-    places = swizzle_addresses(phase + size * np.arange(count, dtype=np.intp), swizzle) // size
+    rows = row_pitch(row_bytes, swizzle) * np.arange(nbytes // row_bytes, dtype=np.intp)
+    linear = np.add.outer(rows, np.arange(0, row_bytes, size, dtype=np.intp)).reshape(-1)
+    places = swizzle_addresses(phase + linear, swizzle) // size
     places.flags.writeable = False
     return places
 
 
-def place_swizzled(smem: Bytes, address: int, dense: Bytes, swizzle: Swizzle) -> None:
-    """Write the bytes `dense` from `address` on, through the swizzle.
+def place_swizzled(smem: Bytes, address: int, dense: Bytes, row_bytes: int, swizzle: Swizzle) -> None:
+    """Write the box rows `dense`, of `row_bytes` each, from `address` on, through the swizzle.
 
-    `address` and the number of bytes are multiples of 16.
+    All three sizes are multiples of 16.
     """
-    chunks, places = _window(smem, address, dense.size, swizzle)
+    chunks, places = _window(smem, address, dense.size, row_bytes, swizzle)
     chunks[places] = dense.view(chunks.dtype)
 
 
-def gather_swizzled(smem: Bytes, address: int, nbytes: int, swizzle: Swizzle) -> Bytes:
-    """Inverse of `place_swizzled`: `nbytes` bytes from `address` on, in order, as a new array."""
-    chunks, places = _window(smem, address, nbytes, swizzle)
+def gather_swizzled(smem: Bytes, address: int, nbytes: int, row_bytes: int, swizzle: Swizzle) -> Bytes:
+    """Inverse of `place_swizzled`: `nbytes` bytes of box rows from `address` on, as a new dense array."""
+    chunks, places = _window(smem, address, nbytes, row_bytes, swizzle)
     return chunks.take(places).view(np.uint8)
 
 
-def swizzled_range(address: int, nbytes: int, swizzle: Swizzle) -> tuple[int, int]:
-    """(address, bytes) of the whole rows of the swizzle that a copy of `nbytes` touches."""
+def swizzled_range(address: int, nbytes: int, row_bytes: int, swizzle: Swizzle) -> tuple[int, int]:
+    """(address, bytes) of the whole rows of the swizzle that box rows of `nbytes` in all touch."""
     span = swizzle.span_bytes
     first = address // span * span
-    return first, -(-(address + nbytes) // span) * span - first
+    last = address + (nbytes // row_bytes - 1) * row_pitch(row_bytes, swizzle) + row_bytes
+    return first, -(-last // span) * span - first
 
 
-def _window(smem: Bytes, address: int, nbytes: int, swizzle: Swizzle) -> tuple[NDArray[Any], Index]:
+def _window(smem: Bytes, address: int, nbytes: int, row_bytes: int, swizzle: Swizzle) -> tuple[NDArray[Any], Index]:
     _, pattern, _ = swizzle.value
     size = swizzle.chunk_bytes
     phase = address % pattern
-    first, touched = swizzled_range(address, nbytes, swizzle)
+    first, touched = swizzled_range(address, nbytes, row_bytes, swizzle)
     if first + touched > smem.size:
         raise MachineError(
             "out-of-bounds",
-            f"{nbytes} bytes at shared address {address:#x} end beyond the {smem.size} bytes of shared memory",
+            f"{touched} bytes from shared address {first:#x} on end beyond the {smem.size} bytes of shared memory",
         )
     window = smem.view(CHUNK_TYPES[size])[(address - phase) // size :]
-    return window, swizzled_chunks(nbytes // size, phase, swizzle)
+    return window, swizzled_chunks(nbytes, row_bytes, phase, swizzle)
 
 
 class SmemOperand:

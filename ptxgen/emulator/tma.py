@@ -1,8 +1,8 @@
 """Tensor copies between global and shared memory, as cp.async.bulk.tensor does them.
 
-Boxes are dense in shared memory, innermost dimension fastest, then swizzled. Loads fill
-out-of-bounds elements; stores clip outer dimensions per element and the innermost one in 16-byte
-chunks, as H100s have been seen to do.
+A box lies row by row in shared memory, innermost dimension fastest: dense, or with a swizzle one
+row per span, then swizzled. Loads fill out-of-bounds elements; stores clip outer dimensions per
+element and the innermost one in 16-byte chunks. All of it agrees byte by byte with an H200.
 """
 
 from __future__ import annotations
@@ -41,6 +41,9 @@ Coordinates = tuple[int, ...]
 
 # Types that TMA converts on the way; only copies are modelled.
 _CONVERTED = ("f32_ftz", "tf32", "tf32_ftz")
+
+# What an H200 fills every two bytes of a floating-point element with: f32 0x7FF77FF7.
+_NAN_FILL = 0x7FF7
 
 
 class GlobalBytes(Protocol):
@@ -94,7 +97,7 @@ class BoundTensor:
             if phase not in self._plans:
                 self._plans[phase] = self._plan(phase)
             places = self._plans[phase]
-            if places is not None and address + self.tensor_map.box_bytes <= smem.size:
+            if places is not None and sum(self.smem_range(address)) <= smem.size:
                 size = self.tensor_map.swizzle.chunk_bytes
                 offset = sum(map(int.__mul__, coordinates, self._steps)) // size
                 first = address // size
@@ -102,17 +105,19 @@ class BoundTensor:
                 # "clip" lets NumPy write straight into `target`; every place is in range.
                 self._source()[offset:].take(places, out=target, mode="clip")
                 return
-        place_swizzled(smem, address, self.load_box(coordinates), self.tensor_map.swizzle)
+        tensor_map = self.tensor_map
+        place_swizzled(smem, address, self.load_box(coordinates), tensor_map.inner_box_bytes, tensor_map.swizzle)
 
     def load_box(self, coordinates: Coordinates) -> Bytes:
         """The box at `coordinates`, dense, as a new array of `tensor_map.box_bytes` bytes.
 
-        Elements outside are 0, or with NaN fill the NaN whose exponent and mantissa are all ones.
+        Elements outside are 0, or with NaN fill 0x7FF7 in every two bytes, as H200s do.
         """
         self.check(coordinates)
         size = self.tensor_map.element_type.bytes
-        fill = 0 if self.tensor_map.oob_fill == "zero" else (1 << 8 * size - 1) - 1
-        dense = np.full(self._box[::-1], fill, f"u{size}")
+        dense = np.zeros(self._box[::-1], f"u{size}")
+        if self.tensor_map.oob_fill == "nan":
+            dense.view(np.uint16)[...] = _NAN_FILL
         inner = self._inside(coordinates[0], self._box[0], self.tensor_map.dims[0], 1)
         box, tensor = self._outer(coordinates)
         source, target = (*tensor, inner[1]), (*box, inner[0])
@@ -121,8 +126,13 @@ class BoundTensor:
 
     # Stores
 
+    def gather(self, smem: Bytes, address: int) -> Bytes:
+        """The box that a store from shared address `address` reads, dense, as a new array."""
+        tensor_map = self.tensor_map
+        return gather_swizzled(smem, address, tensor_map.box_bytes, tensor_map.inner_box_bytes, tensor_map.swizzle)
+
     def store_box(self, coordinates: Coordinates, dense: Bytes) -> None:
-        """Write a dense box (as `gather_swizzled` returns it) at `coordinates`, clipped."""
+        """Write a dense box (as `gather` returns it) at `coordinates`, clipped."""
         region, box = self._store_region(coordinates)
         region[...] = dense.view(CHUNK).reshape(self._box_chunks())[box]
 
@@ -167,7 +177,8 @@ class BoundTensor:
 
     def smem_range(self, address: int) -> tuple[int, int]:
         """(shared address, bytes) that a copy at `address` reads or writes."""
-        return swizzled_range(address, self.tensor_map.box_bytes, self.tensor_map.swizzle)
+        tensor_map = self.tensor_map
+        return swizzled_range(address, tensor_map.box_bytes, tensor_map.inner_box_bytes, tensor_map.swizzle)
 
     def read_ranges(self, coordinates: Coordinates) -> Ranges:
         """Global bytes that a load at `coordinates` reads."""
@@ -271,7 +282,8 @@ class BoundTensor:
     def _plan(self, phase: int) -> Index | None:
         """For each chunk of the destination, the chunk of the source counted from the box's first.
 
-        None when the swizzle moves chunks out of the box's own bytes.
+        None when the box does not fill its own bytes: rows shorter than the swizzle's span, or
+        chunks that move out.
         """
         tensor_map = self.tensor_map
         return _load_plan(
@@ -292,7 +304,7 @@ def _load_plan(
     for count, stride in zip(outer, strides, strict=True):
         source = np.add.outer(stride * np.arange(count, dtype=np.intp), source)
     source = source.reshape(-1) // size
-    target = swizzled_chunks(source.size, phase, swizzle) - phase // size
+    target = swizzled_chunks(source.size * size, inner_bytes, phase, swizzle) - phase // size
     if not np.array_equal(np.sort(target), np.arange(target.size)):
         return None
     places = np.empty_like(source)

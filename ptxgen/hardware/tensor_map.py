@@ -165,7 +165,7 @@ class TensorMap:
 
     @property
     def inner_box_bytes(self) -> int:
-        """Bytes of one box row: the row pitch in shared memory."""
+        """Bytes of one box row; with a swizzle, rows lie its span apart in shared memory."""
         return self.box_elements[0] * self.element_type.bits // 8
 
     @property
