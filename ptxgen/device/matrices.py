@@ -95,7 +95,7 @@ def _collect(device: Device, item: _Placed) -> tuple[Matrix, str | None]:
     memory = np.empty((1, size), np.uint8)
     device.read_rows(item.buffer, memory, pitch_bytes=size)
     body = memory[0, item.offset_bytes : size - item.offset_bytes].reshape(shape.rows, shape.pitch_bytes)
-    matrix = np.ascontiguousarray(body[:, : shape.row_bytes]).view(numpy_type(shape.element_type))
+    matrix = body[:, : shape.row_bytes].copy().view(numpy_type(shape.element_type))
     body[:, : _round_up(shape.row_bytes, COORDINATE_ALIGN_BYTES)] = _NAN_BYTE
     damaged = np.flatnonzero(memory[0] != _NAN_BYTE)
     if damaged.size == 0:
