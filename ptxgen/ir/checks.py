@@ -10,14 +10,17 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
-from ptxgen.errors import ProgramError
+from ptxgen.errors import ProgramError, SpecError
 from ptxgen.hardware.mbarrier import MAX_COUNT, MAX_TX
-from ptxgen.ir.declarations import Address, Cursor, Register
-from ptxgen.ir.ops import Branch, Label, Op, WaitBarrier
-from ptxgen.ir.program import WARP_THREADS, Program
-from ptxgen.ir.protocol import ProtocolError, Simulation, parts_of
+from ptxgen.hardware.smem_descriptor import decode
+from ptxgen.ir import ops as ir
+from ptxgen.ir.declarations import Address, Register
+from ptxgen.ir.knowledge import ProtocolError
+from ptxgen.ir.program import WARP_THREADS, Program, role_ops
+from ptxgen.ir.protocol import Simulation
+from ptxgen.ir.steering import parts_of
 
 SPECIAL_REGISTERS = frozenset(
     "tid ntid ctaid nctaid laneid warpid nwarpid smid nsmid gridid clock clock64 clusterid nclusterid"
@@ -88,36 +91,156 @@ def _layout(program: Program) -> Iterator[str]:
 
 
 def _names(program: Program) -> Iterator[str]:
-    declared: dict[str, Register] = {}
+    declared: set[str] = set()
     for register in program.registers:
         if register.name in declared:
             yield f"register %{register.name} is declared twice"
         if register.name in SPECIAL_REGISTERS:
             yield f"%{register.name} is a special register"
-        declared[register.name] = register
+        declared.add(register.name)
     labels: set[str] = set()
     targets: set[str] = set()
     for op in program.ops():
-        for register in _registers(op):
-            if register.declared_name not in declared:
-                yield f"register {register} is not declared"
-        if isinstance(op, Branch):
+        if isinstance(op, ir.Branch):
             targets.add(op.target)
-        if isinstance(op, (Label, WaitBarrier)):
-            name = op.name if isinstance(op, Label) else op.label
+        elif isinstance(op, (ir.Label, ir.WaitBarrier)):
+            name = op.name if isinstance(op, ir.Label) else op.label
             if name in labels:
                 yield f"label {name} is defined twice"
             labels.add(name)
+        elif isinstance(op, ir.DescriptorBase):
+            yield from _descriptor(program, op)
     for target in sorted(targets - labels):
         yield f"label {target} is not defined"
+    roles = (op for role in program.roles for op in role_ops(role))
+    yield from Registers(declared).use((*program.setup, *roles, *program.teardown))
 
 
-def _registers(value: object) -> Iterator[Register]:
+def _descriptor(program: Program, op: ir.DescriptorBase) -> Iterator[str]:
+    try:
+        start = decode(op.fields.value, program.target).start_address
+    except SpecError as error:
+        yield f"{op.dst}: {error}"
+        return
+    if start:
+        yield f"{op.dst}: the constant fields of a descriptor have no start address, these have {start}"
+
+
+_LOAD_WAIT = "tcgen05.wait::ld"
+_WGMMA_WAIT = "wgmma.wait_group 0"
+
+
+class Registers:
+    """Follows the text: a register is declared, and written on every way to where it is read.
+
+    What a guard or a loop tested at the top writes is not written after it, since they may not run;
+    what tcgen05.ld loads is written at tcgen05.wait::ld, an accumulator of wgmma at its wait for all.
+    """
+
+    def __init__(self, declared: set[str]) -> None:
+        self._declared = declared
+        self._written: set[str] = set()
+        self._pending: dict[str, str] = {}
+        self._reported: set[str] = set()
+
+    def use(self, ops: Iterable[ir.Op]) -> Iterator[str]:
+        """What is wrong with the registers of these ops, one after the other."""
+        for op in ops:
+            if isinstance(op, (ir.Guard, ir.While)):
+                if isinstance(op, ir.While):
+                    yield from self.use(op.head)
+                yield from self._use(op)
+                before = self._written.copy()
+                yield from self.use(op.body)
+                self._written = before
+            elif isinstance(op, ir.DoWhile):
+                yield from self.use(op.body)
+                yield from self._use(op)
+            else:
+                yield from self._use(op)
+
+    def _use(self, op: ir.Op) -> Iterator[str]:
+        reads, writes = effects(op)
+        for register in (*reads, *writes):
+            if register.declared_name not in self._declared:
+                yield from self._report(register, "is not declared")
+        for register in reads:
+            if register.name not in self._written:
+                until = self._pending.get(register.name, "it is written")
+                yield from self._report(register, f"is read, by {type(op).__name__}, before {until}")
+        names = {register.name for register in writes}
+        if isinstance(op, (ir.LoadTmem, ir.Wgmma)):
+            until = _LOAD_WAIT if isinstance(op, ir.LoadTmem) else _WGMMA_WAIT
+            self._pending.update(dict.fromkeys(names, until))
+            self._written -= names
+        elif isinstance(op, ir.WaitTmemLoad):
+            self._deliver(_LOAD_WAIT)
+        elif isinstance(op, ir.WgmmaWait) and op.pending == 0:
+            self._deliver(_WGMMA_WAIT)
+        else:
+            self._written |= names
+
+    def _deliver(self, wait: str) -> None:
+        delivered = {name for name, until in self._pending.items() if until == wait}
+        self._written |= delivered
+        for name in delivered:
+            del self._pending[name]
+
+    def _report(self, register: Register, fault: str) -> Iterator[str]:
+        if register.name not in self._reported:
+            self._reported.add(register.name)
+            yield f"register {register} {fault}"
+
+
+_WRITTEN_FIELDS: dict[type[ir.Op], tuple[str, ...]] = {
+    ir.DescriptorBase: ("dst", "low"),
+    ir.GroupedTile: ("m_tile", "n_tile", "band", "first", "rows", "rest"),
+    ir.LoadTmem: ("registers",),
+    ir.RowMajorTile: ("m_tile", "n_tile"),
+    ir.WaitBarrier: ("done",),
+    ir.Wgmma: ("registers",),
+}
+"""Fields with the registers that an op writes, where they are not just `dst`."""
+
+
+def effects(op: ir.Op) -> tuple[list[Register], list[Register]]:
+    """The registers that an op itself reads, and those that it writes."""
+    reads: list[Register] = []
+    writes: list[Register] = []
+    if isinstance(op, (ir.StartCursor, ir.AdvanceCursor)):
+        cursor = op.cursor
+        walked = [register for register in (cursor.stage, cursor.phase) if register]
+        if isinstance(op, ir.StartCursor):
+            return [], walked
+        return (
+            [*walked, *([cursor.stage_count] if cursor.stage_count else [])],
+            [cursor.wrapped] if cursor.wrapped else [],
+        )
+    written, read = _fields(type(op))
+    for name in read:
+        _collect(getattr(op, name), reads)
+    for name in written:
+        _collect(getattr(op, name), writes)
+    return reads, writes
+
+
+_FIELDS: dict[type[ir.Op], tuple[tuple[str, ...], tuple[str, ...]]] = {}
+
+
+def _fields(kind: type[ir.Op]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Names of the fields with the registers that an op of this kind writes, and that it reads."""
+    if kind not in _FIELDS:
+        names = [item.name for item in dataclasses.fields(kind) if item.name not in ("comment", "head", "body")]
+        writes = _WRITTEN_FIELDS.get(kind, ("dst",))
+        _FIELDS[kind] = tuple(n for n in names if n in writes), tuple(n for n in names if n not in writes)
+    return _FIELDS[kind]
+
+
+def _collect(value: object, found: list[Register]) -> None:
     if isinstance(value, Register):
-        yield value
+        found.append(value)
     elif isinstance(value, tuple):
         for item in value:
-            yield from _registers(item)
-    elif isinstance(value, (Op, Address, Cursor)):
-        for item in dataclasses.fields(value):
-            yield from _registers(getattr(value, item.name))
+            _collect(item, found)
+    elif isinstance(value, Address):
+        found.append(value.base)

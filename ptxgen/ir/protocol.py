@@ -1,87 +1,85 @@
 """Play a Program's synchronisation through, with every warp, for some loop counts.
 
 Only what decides who waits for whom is executed: the integers that steer loops and stages, the
-barriers, the buffers that asynchronous operations read and write. Every warp keeps what it knows to
-be finished, and barriers pass that knowledge on; a buffer may be used again only by a warp that
-knows its last use to be over. Warps run as far as they can, in turn, and once more with each waiting
-warp held back until nothing else can go on: that finds the barrier that runs two phases ahead.
+barriers, the memory that asynchronous operations read and write. Every warp keeps what it knows to
+be finished, and barriers pass that knowledge on; memory may be used again only by a warp that knows
+its last use to be over. Warps run as far as they can, in turn, and once more with each waiting warp
+held back until nothing else can go on: that finds the barrier that runs two phases ahead.
 """
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Address, Barrier, Hex, Operand, Register, SmemBuffer
-from ptxgen.ir.program import WARP_THREADS, Program, role_ops
+from ptxgen.ir.hazards import SharedMemory, TensorMemory
+from ptxgen.ir.knowledge import ELECTED, Key, Knowledge, Place, ProtocolError, Warp, learn
+from ptxgen.ir.program import WARP_THREADS, Program
+from ptxgen.ir.steering import Parts
 
 MAX_STEPS = 200_000
 
 
-class Place(NamedTuple):
-    """A stage of a buffer or of a group of mbarriers."""
-
-    name: str
-    stage: int
-
-
-class Elected:
-    """The value of a predicate that holds in one lane of the warp."""
-
-
-ELECTED = Elected()
-Value = int | bool | Place | Elected
-Knowledge = dict[tuple[str, Any], int]
-
-
-class ProtocolError(Exception):
-    """One broken rule, in words."""
-
-
 @dataclass(slots=True)
 class _Mbarrier:
-    arrivals: int
+    """`init` is the knowledge that the mbarrier is initialised: (warp, its number among the warp's)."""
+
+    place: Place
+    declared: Barrier
+    init: tuple[int, int]
     pending: int
     completed: int = 0
     tx: int = 0
+    expected: int = 0
     gathered: Knowledge = field(default_factory=dict)
     published: Knowledge = field(default_factory=dict)
 
+    @property
+    def end_of_phase(self) -> tuple[Key, int]:
+        """What is known when the phase that is now running is over."""
+        return ("phase", self.place), self.completed + 1
 
-@dataclass(slots=True)
-class _Buffer:
-    """The last asynchronous uses of one stage, each as (knowledge key, count that ends it)."""
+    def expect(self, nbytes: int) -> None:
+        self.expected += nbytes
+        if self.expected > self.declared.transaction_bytes:
+            raise ProtocolError(
+                f"barrier {self.place} is told to expect {self.expected} bytes in a phase,"
+                f" {self.declared.transaction_bytes} are declared"
+            )
+        self.tx += nbytes
 
-    filled: tuple[tuple[str, Any], int] | None = None
-    consumed: bool = True
-    reads: list[tuple[tuple[str, Any], int]] = field(default_factory=list)
-    rows: dict[int, int] = field(default_factory=dict)
+    def arrive(self, count: int, known: Knowledge) -> None:
+        if count > self.pending:
+            raise ProtocolError(
+                f"barrier {self.place} gets {count} arrivals but only {self.pending} of"
+                f" {self.declared.arrivals} are left in its phase"
+            )
+        self.pending -= count
+        learn(self.gathered, known)
+        self._complete()
 
+    def bring(self, nbytes: int) -> None:
+        self.tx -= nbytes
+        self._complete()
 
-@dataclass(slots=True)
-class _Warp:
-    index: int
-    env: dict[str, Value] = field(default_factory=dict)
-    known: Knowledge = field(default_factory=dict)
-    waits: dict[Place, int] = field(default_factory=dict)
-    uncommitted: list[Place] = field(default_factory=list)
-    open_stores: list[Place] = field(default_factory=list)
-    groups: int = 0
-    rows: int = 0
-    batches: int = 0
-    batches_done: int = 0
-    blocked: str = ""
+    def _complete(self) -> None:
+        if self.pending or self.tx:
+            return
+        if self.expected != self.declared.transaction_bytes:
+            raise ProtocolError(
+                f"barrier {self.place} completes a phase after {self.expected} bytes,"
+                f" {self.declared.transaction_bytes} are declared"
+            )
+        self.completed += 1
+        self.pending, self.expected = self.declared.arrivals, 0
+        self.published, self.gathered = self.gathered, {}
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Parts:
-    """What every warp executes, one part after the other, and the addresses that never change."""
-
-    blocks: tuple[tuple[ir.Op, ...], ...]
-    places: dict[str, Place]
+    def __str__(self) -> str:
+        arrivals = self.declared.arrivals
+        return f"{arrivals - self.pending} of {arrivals} arrivals, {self.tx} bytes expected and not brought"
 
 
 class Simulation:
@@ -99,16 +97,16 @@ class Simulation:
         self._places.update({buffer.name: buffer for buffer in program.buffers})
         self._places.update({barrier.name: barrier for barrier in program.barriers})
         self._mbarriers: dict[Place, _Mbarrier] = {}
-        self._buffers: dict[Place, _Buffer] = {}
-        self._named: dict[int, list[_Warp]] = {}
-        self._columns: dict[int, int] = {}
+        self._smem = SharedMemory()
+        self._tmem = TensorMemory(program.tmem_columns)
+        self._named: dict[int, list[Warp]] = {}
         self._steps = 0
         self.waiting_warps: set[int] = set()
 
     def run(self) -> None:
         """Raises ProtocolError at the first broken rule."""
         places = self._parts.places
-        warps = [_Warp(index=index, env={**places}) for index in range(self._program.warps)]
+        warps = [Warp(index=index, env={**places}) for index in range(self._program.warps)]
         threads: dict[int, Iterator[None]] = {warp.index: self._warp(warp, self._parts.blocks) for warp in warps}
         order = sorted(threads, key=lambda index: index == self._slow)
         while threads:
@@ -127,40 +125,41 @@ class Simulation:
                 raise ProtocolError(f"deadlock: {stuck}")
         self._at_exit(warps)
 
-    def _at_exit(self, warps: list[_Warp]) -> None:
+    def _at_exit(self, warps: list[Warp]) -> None:
         for place, barrier in self._mbarriers.items():
-            if barrier.pending != barrier.arrivals or barrier.tx:
-                raise ProtocolError(
-                    f"barrier {place.name}[{place.stage}] ends inside a phase:"
-                    f" {barrier.arrivals - barrier.pending} of {barrier.arrivals} arrivals,"
-                    f" {barrier.tx} bytes expected and not brought"
-                )
+            if barrier.pending != barrier.declared.arrivals or barrier.tx:
+                raise ProtocolError(f"barrier {place} ends inside a phase: {barrier}")
         for warp in warps:
             if warp.open_stores or warp.known.get(("done", warp.index), 0) < warp.groups:
                 raise ProtocolError(f"warp {warp.index} ends before its TMA stores are complete")
-        if self._columns:
-            raise ProtocolError(f"{sum(self._columns.values())} TMEM columns are never freed")
+        if self._tmem.allocated:
+            raise ProtocolError(f"{self._tmem.allocated} TMEM columns are never freed")
 
     # ---- one warp ---------------------------------------------------------------------------
 
-    def _warp(self, warp: _Warp, parts: Iterable[tuple[ir.Op, ...]]) -> Iterator[None]:
+    def _warp(self, warp: Warp, parts: Iterable[tuple[ir.Op, ...]]) -> Iterator[None]:
         for part in parts:
-            yield from self._block(warp, part, 32)
+            yield from self._block(warp, part, WARP_THREADS)
 
-    def _block(self, warp: _Warp, block: tuple[ir.Op, ...], lanes: int) -> Iterator[None]:
+    def _block(self, warp: Warp, block: tuple[ir.Op, ...], lanes: int) -> Iterator[None]:
+        """Execute ops; yields while the warp waits."""
+        self._count(len(block))
         for op in block:
-            self._steps += 1
-            if self._steps > MAX_STEPS:
-                raise ProtocolError(f"a loop does not end within {MAX_STEPS} steps")
-            handler = _HANDLERS.get(type(op))
+            handler = _HANDLERS.get(op.__class__)
             if handler is not None:
                 handler(self, warp, op, lanes)
+            elif id(op) not in self._parts.waiting:
+                self._straight(warp, (op,), lanes)
+            elif isinstance(op, ir.WaitBarrier):
+                yield from self._wait(warp, op)
+            elif isinstance(op, ir.CtaBarrier):
+                yield from self._sync(warp, 0, self._program.warps, lanes)
+            elif isinstance(op, ir.SyncNamedBarrier):
+                yield from self._sync(warp, self._value(warp, op.id), op.barrier.threads // WARP_THREADS, lanes)
             elif isinstance(op, ir.Guard):
-                value = warp.env.get(op.predicate.name)
-                if value is ELECTED:
-                    yield from self._block(warp, op.body, 1)
-                elif bool(value) is not op.negate:
-                    yield from self._block(warp, op.body, lanes)
+                inside = self._lanes(warp, op, lanes)
+                if inside:
+                    yield from self._block(warp, op.body, inside)
             elif isinstance(op, ir.While):
                 yield from self._block(warp, op.head, lanes)
                 while not warp.env[op.leave.name]:
@@ -170,63 +169,90 @@ class Simulation:
                 yield from self._block(warp, op.body, lanes)
                 while warp.env[op.again.name]:
                     yield from self._block(warp, op.body, lanes)
-            elif isinstance(op, ir.WaitBarrier):
-                yield from self._wait(warp, op)
-            elif isinstance(op, ir.CtaBarrier):
-                yield from self._sync(warp, 0, self._program.warps)
-            elif isinstance(op, ir.SyncNamedBarrier):
-                yield from self._sync(warp, self._value(warp, op.id), op.barrier.threads // WARP_THREADS)
+
+    def _straight(self, warp: Warp, block: tuple[ir.Op, ...], lanes: int) -> None:
+        """Execute ops in which the warp never waits."""
+        self._count(len(block))
+        for op in block:
+            handler = _HANDLERS.get(op.__class__)
+            if handler is not None:
+                handler(self, warp, op, lanes)
+            elif isinstance(op, ir.Guard):
+                inside = self._lanes(warp, op, lanes)
+                if inside:
+                    self._straight(warp, op.body, inside)
+            elif isinstance(op, ir.While):
+                self._straight(warp, op.head, lanes)
+                while not warp.env[op.leave.name]:
+                    self._straight(warp, op.body, lanes)
+                    self._straight(warp, op.head, lanes)
+            elif isinstance(op, ir.DoWhile):
+                self._straight(warp, op.body, lanes)
+                while warp.env[op.again.name]:
+                    self._straight(warp, op.body, lanes)
             else:
                 raise ProtocolError(f"{type(op).__name__} has no meaning in the protocol")
 
-    def _wait(self, warp: _Warp, op: ir.WaitBarrier) -> Iterator[None]:
+    def _count(self, steps: int) -> None:
+        self._steps += steps
+        if self._steps > MAX_STEPS:
+            raise ProtocolError(f"a loop does not end within {MAX_STEPS} steps")
+
+    def _lanes(self, warp: Warp, op: ir.Guard, lanes: int) -> int:
+        """How many lanes run the guard's body."""
+        value = warp.env[op.predicate.name]
+        if value is ELECTED:
+            return lanes - 1 if op.negate else 1
+        return lanes if bool(value) is not op.negate else 0
+
+    def _wait(self, warp: Warp, op: ir.WaitBarrier) -> Iterator[None]:
         self.waiting_warps.add(warp.index)
         place = self._place(warp, op.address)
-        barrier = self._mbarrier(place)
+        barrier = self._mbarrier(warp, place)
         parity = self._value(warp, op.parity)
         wanted = warp.waits.get(place, -1 if parity == 1 else 0)
         if wanted & 1 != parity:
             raise ProtocolError(
-                f"warp {warp.index} waits on {place.name}[{place.stage}] for parity {parity}, but"
-                f" the next phase it has not seen is {wanted}"
+                f"warp {warp.index} waits on {place} for parity {parity}, but the next phase it has not"
+                f" seen is {wanted}"
             )
         while barrier.completed <= wanted:
-            warp.blocked = f"waits on {place.name}[{place.stage}] for phase {wanted}"
+            warp.blocked = f"waits on {place} for phase {wanted} ({barrier})"
             yield
         if barrier.completed > wanted + 1:
             raise ProtocolError(
-                f"barrier {place.name}[{place.stage}] may run two phases ahead of warp"
-                f" {warp.index}, which waits for phase {wanted}: its parity test can miss the phase"
+                f"barrier {place} may run two phases ahead of warp {warp.index}, which waits for"
+                f" phase {wanted}: its parity test can miss the phase"
             )
         warp.waits[place] = wanted + 1
         self._steps += 1
-        _learn(warp.known, barrier.published)
+        learn(warp.known, barrier.published)
         warp.known["phase", place] = wanted + 1
 
-    def _sync(self, warp: _Warp, identity: int, count: int) -> Iterator[None]:
+    def _sync(self, warp: Warp, identity: int, count: int, lanes: int) -> Iterator[None]:
+        _require_warp(lanes, f"wait at barrier {identity}")
         present = self._named.setdefault(identity, [])
         present.append(warp)
         if len(present) == count:
             self._named[identity] = []
             everything: Knowledge = {}
             for other in present:
-                _learn(everything, other.known)
+                learn(everything, other.known)
             for other in present:
-                _learn(other.known, everything)
-            self._steps += 1
-        else:
+                other.known = everything.copy()
+        while self._named[identity] is present:
             warp.blocked = f"waits at barrier {identity} with {len(present)} of {count} warps there"
-            while any(other is warp for other in present) and self._named[identity] is present:
-                yield
+            yield
+        self._steps += 1
 
     # ---- values -----------------------------------------------------------------------------
 
-    def _value(self, warp: _Warp, operand: Operand) -> Any:
-        if operand.__class__ is Register:
-            return warp.env.get(operand.name, 0)
-        return operand.value if isinstance(operand, Hex) else operand
+    def _value(self, warp: Warp, operand: Operand) -> Any:
+        if isinstance(operand, int):
+            return operand
+        return operand.value if isinstance(operand, Hex) else warp.env.get(operand.name, 0)
 
-    def _place(self, warp: _Warp, address: Address) -> Place:
+    def _place(self, warp: Warp, address: Address) -> Place:
         value = warp.env.get(address.base.name)
         if not isinstance(value, Place):
             raise ProtocolError(f"{address} is not the address of a declared buffer or barrier")
@@ -237,46 +263,50 @@ class Simulation:
             raise ProtocolError(f"{address}: {value.name} has no stage {value.stage}")
         return value
 
-    def _mbarrier(self, place: Place) -> _Mbarrier:
-        if place not in self._mbarriers:
-            raise ProtocolError(f"barrier {place.name}[{place.stage}] is used before its init")
-        return self._mbarriers[place]
+    def _mbarrier(self, warp: Warp, place: Place, init: str = "init") -> _Mbarrier:
+        """The mbarrier at `place`, which the warp must know to be initialised."""
+        barrier = self._mbarriers.get(place)
+        if barrier is None:
+            raise ProtocolError(f"barrier {place} is used before its init")
+        owner, number = barrier.init
+        if owner != warp.index or init != "init":
+            what = "it is initialised" if init == "init" else "it is initialised and fenced for the async proxy"
+            warp.require((init, owner), number, "uses barrier", place, what)
+        return barrier
 
-    def _buffer(self, place: Place) -> _Buffer:
-        return self._buffers.setdefault(place, _Buffer())
-
-    def integer(self, warp: _Warp, op: ir.Integer, lanes: int) -> None:
+    def integer(self, warp: Warp, op: ir.Integer, lanes: int) -> None:
         """An address stays the address of the same place, whatever is added to it."""
-        values = [self._value(warp, source) for source in op.sources]
+        env = warp.env
+        values = [env[s.name] if s.__class__ is Register else self._value(warp, s) for s in op.sources]
         for value in values:
             if value.__class__ is Place:
-                warp.env[op.dst.name] = value
+                env[op.dst.name] = value
                 return
-        warp.env[op.dst.name] = _INTEGER[op.opcode](*values)
+        env[op.dst.name] = _INTEGER[op.opcode](*values)
 
-    def compare(self, warp: _Warp, op: ir.Compare, lanes: int) -> None:
+    def compare(self, warp: Warp, op: ir.Compare, lanes: int) -> None:
         left, right = self._value(warp, op.left), self._value(warp, op.right)
         warp.env[op.dst.name] = _COMPARE[op.opcode](left, right)
 
-    def read_special(self, warp: _Warp, op: ir.ReadSpecial, lanes: int) -> None:
+    def read_special(self, warp: Warp, op: ir.ReadSpecial, lanes: int) -> None:
         specials = {"%tid.x": warp.index * WARP_THREADS, "%nctaid.x": 1}
         warp.env[op.dst.name] = specials.get(op.special, 0)
 
-    def load_parameter(self, warp: _Warp, op: ir.LoadParameter, lanes: int) -> None:
+    def load_parameter(self, warp: Warp, op: ir.LoadParameter, lanes: int) -> None:
         warp.env[op.dst.name] = self._parameters.get(op.parameter.name, 1)
 
-    def set_constant(self, warp: _Warp, op: ir.SetConstant, lanes: int) -> None:
+    def set_constant(self, warp: Warp, op: ir.SetConstant, lanes: int) -> None:
         warp.env[op.dst.name] = self._value(warp, op.value)
 
-    def elect_one(self, warp: _Warp, op: ir.ElectOne, lanes: int) -> None:
+    def elect_one(self, warp: Warp, op: ir.ElectOne, lanes: int) -> None:
         warp.env[op.dst.name] = ELECTED
 
-    def row_major_tile(self, warp: _Warp, op: ir.RowMajorTile, lanes: int) -> None:
+    def row_major_tile(self, warp: Warp, op: ir.RowMajorTile, lanes: int) -> None:
         warp.env[op.m_tile.name] = warp.env[op.n_tile.name] = 0
 
     grouped_tile = row_major_tile
 
-    def stage_address(self, warp: _Warp, op: ir.StageAddress | ir.StageDescriptor, lanes: int) -> None:
+    def stage_address(self, warp: Warp, op: ir.StageAddress | ir.StageDescriptor, lanes: int) -> None:
         base = self._value(warp, op.base)
         stride, stage = self._value(warp, op.stride), self._value(warp, op.stage)
         if not isinstance(base, Place):
@@ -289,16 +319,16 @@ class Simulation:
             raise ProtocolError(f"{op.dst}: stages of {base.name} lie {wanted} apart, not {stride}")
         warp.env[op.dst.name] = Place(base.name, base.stage + stage)
 
-    def descriptor_base(self, warp: _Warp, op: ir.DescriptorBase, lanes: int) -> None:
+    def descriptor_base(self, warp: Warp, op: ir.DescriptorBase, lanes: int) -> None:
         warp.env[op.dst.name] = self._value(warp, op.address)
 
-    def start_cursor(self, warp: _Warp, op: ir.StartCursor, lanes: int) -> None:
+    def start_cursor(self, warp: Warp, op: ir.StartCursor, lanes: int) -> None:
         if op.cursor.stage is not None:
             warp.env[op.cursor.stage.name] = 0
         if op.cursor.phase is not None:
             warp.env[op.cursor.phase.name] = op.cursor.start_phase
 
-    def advance_cursor(self, warp: _Warp, op: ir.AdvanceCursor, lanes: int) -> None:
+    def advance_cursor(self, warp: Warp, op: ir.AdvanceCursor, lanes: int) -> None:
         cursor, env = op.cursor, warp.env
         flips = True
         if cursor.stage is not None and cursor.stage_count is not None:
@@ -308,145 +338,125 @@ class Simulation:
         if cursor.phase is not None and flips:
             env[cursor.phase.name] = self._value(warp, cursor.phase) ^ 1
 
-    # ---- barriers and asynchronous operations -------------------------------------------------
+    # ---- barriers ---------------------------------------------------------------------------
 
-    def init_barrier(self, warp: _Warp, op: ir.InitBarrier, lanes: int) -> None:
+    def init_barrier(self, warp: Warp, op: ir.InitBarrier, lanes: int) -> None:
         place = self._place(warp, op.address)
         if place.name != op.barrier.name:
             raise ProtocolError(f"init of {op.barrier.name} at the address of {place.name}")
         if place in self._mbarriers:
-            raise ProtocolError(f"barrier {place.name}[{place.stage}] is initialised twice")
-        count = op.barrier.arrivals
-        self._mbarriers[place] = _Mbarrier(arrivals=count, pending=count)
+            raise ProtocolError(f"barrier {place} is initialised twice")
+        _require_one(lanes, f"initialise barrier {place}")
+        warp.inits += 1
+        warp.known["init", warp.index] = warp.inits
+        self._mbarriers[place] = _Mbarrier(
+            place=place, declared=op.barrier, init=(warp.index, warp.inits), pending=op.barrier.arrivals
+        )
 
-    def arrive(self, warp: _Warp, op: ir.Arrive, lanes: int) -> None:
-        self._arrive(warp, self._place(warp, op.address), lanes)
+    def fence_barrier_init(self, warp: Warp, op: ir.FenceBarrierInit, lanes: int) -> None:
+        warp.known["async init", warp.index] = warp.inits
 
-    def arrive_expect(self, warp: _Warp, op: ir.ArriveExpect, lanes: int) -> None:
-        place = self._place(warp, op.address)
-        self._mbarrier(place).tx += self._value(warp, op.transaction_bytes) * lanes
-        self._arrive(warp, place, lanes)
+    def arrive(self, warp: Warp, op: ir.Arrive, lanes: int) -> None:
+        self._mbarrier(warp, self._place(warp, op.address)).arrive(lanes, warp.known)
 
-    def _arrive(self, warp: _Warp, place: Place, count: int) -> None:
-        barrier = self._mbarrier(place)
-        if count > barrier.pending:
-            raise ProtocolError(
-                f"barrier {place.name}[{place.stage}] gets {count} arrivals but only"
-                f" {barrier.pending} of {barrier.arrivals} are left in its phase"
-            )
-        barrier.pending -= count
-        _learn(barrier.gathered, warp.known)
-        self._complete(barrier)
+    def arrive_expect(self, warp: Warp, op: ir.ArriveExpect, lanes: int) -> None:
+        barrier = self._mbarrier(warp, self._place(warp, op.address))
+        barrier.expect(self._value(warp, op.transaction_bytes) * lanes)
+        barrier.arrive(lanes, warp.known)
 
-    def _complete(self, barrier: _Mbarrier) -> None:
-        if barrier.pending == 0 and barrier.tx == 0:
-            barrier.completed += 1
-            barrier.pending = barrier.arrivals
-            barrier.published, barrier.gathered = barrier.gathered, {}
+    # ---- asynchronous operations --------------------------------------------------------------
 
-    def tma_load(self, warp: _Warp, op: ir.TmaLoad, lanes: int) -> None:
+    def tma_load(self, warp: Warp, op: ir.TmaLoad, lanes: int) -> None:
         target, signal = self._place(warp, op.dst), self._place(warp, op.barrier)
-        if lanes != 1:
-            raise ProtocolError(f"{lanes} lanes issue the load into {target.name}")
+        _require_one(lanes, f"issue the load into {target}")
         self._check_range(target, op.dst.offset, op.box_bytes)
-        buffer, barrier = self._buffer(target), self._mbarrier(signal)
-        self._require_over(warp, target, buffer.reads, "loads into", "MMAs that read it")
-        filled = (("phase", signal), barrier.completed + 1)
-        if not buffer.consumed and buffer.filled != filled:
-            raise ProtocolError(f"{target.name}[{target.stage}] is loaded again before it is read")
-        buffer.reads.clear()
-        buffer.filled, buffer.consumed = filled, False
-        barrier.tx -= op.box_bytes
-        self._complete(barrier)
+        barrier = self._mbarrier(warp, signal, "async init")
+        self._smem.load(warp, target, barrier.end_of_phase)
+        barrier.bring(op.box_bytes)
 
-    def mma(self, warp: _Warp, op: ir.Mma, lanes: int) -> None:
-        if not self._columns:
-            raise ProtocolError("an MMA is issued with no TMEM allocated")
+    def mma(self, warp: Warp, op: ir.Mma, lanes: int) -> None:
+        _require_one(lanes, "issue an MMA")
         for operand in (op.a, op.b):
-            place = self._value(warp, operand)
-            if not isinstance(place, Place):
-                raise ProtocolError(f"{operand} does not describe a declared buffer")
-            buffer = self._buffer(place)
-            if buffer.filled is None:
-                raise ProtocolError(f"an MMA reads {place.name}[{place.stage}], never loaded")
-            self._require_over(warp, place, [buffer.filled], "multiplies", "loads into it")
-            buffer.consumed = True
-            if place not in warp.uncommitted:
-                warp.uncommitted.append(place)
+            self._smem.multiply(warp, self._operand(warp, operand))
+        self._tmem.multiply(warp, self._value(warp, op.tmem), self._value(warp, op.instruction))
 
-    def wgmma(self, warp: _Warp, op: ir.Wgmma, lanes: int) -> None:
+    def commit_mma(self, warp: Warp, op: ir.CommitMma, lanes: int) -> None:
+        barrier = self._mbarrier(warp, self._place(warp, op.address), "async init")
+        _require_one(lanes, f"commit MMAs to {barrier.place}")
+        self._smem.commit(warp, barrier.end_of_phase)
+        self._tmem.commit(warp, barrier.end_of_phase)
+        barrier.arrive(1, warp.known)
+
+    def wgmma_fence(self, warp: Warp, op: ir.WgmmaFence, lanes: int) -> None:
+        warp.wgmma_fenced = True
+
+    def wgmma(self, warp: Warp, op: ir.Wgmma, lanes: int) -> None:
+        """The next commit ends it, of which the warp learns by waiting for its batches."""
+        _require_warp(lanes, "issue a wgmma")
+        if not warp.wgmma_fenced:
+            raise ProtocolError(f"warp {warp.index} begins a wgmma batch with no wgmma.fence")
         for operand in (op.a, op.b):
-            place = self._value(warp, operand)
-            if not isinstance(place, Place):
-                raise ProtocolError(f"{operand} does not describe a declared buffer")
-            buffer = self._buffer(place)
-            if buffer.filled is None:
-                raise ProtocolError(f"a wgmma reads {place.name}[{place.stage}], never loaded")
-            self._require_over(warp, place, [buffer.filled], "multiplies", "loads into it")
-            buffer.consumed = True
-            buffer.reads.append((("batch", warp.index), warp.batches + 1))
+            self._smem.multiply(warp, self._operand(warp, operand))
 
-    def wgmma_commit(self, warp: _Warp, op: ir.WgmmaCommit, lanes: int) -> None:
+    def wgmma_commit(self, warp: Warp, op: ir.WgmmaCommit, lanes: int) -> None:
+        warp.wgmma_fenced = False
         warp.batches += 1
+        self._smem.commit(warp, (("batch", warp.index), warp.batches))
 
-    def wgmma_wait(self, warp: _Warp, op: ir.WgmmaWait, lanes: int) -> None:
+    def wgmma_wait(self, warp: Warp, op: ir.WgmmaWait, lanes: int) -> None:
         warp.batches_done = max(warp.batches_done, warp.batches - op.pending)
         warp.known["batch", warp.index] = warp.batches_done
 
-    def commit_mma(self, warp: _Warp, op: ir.CommitMma, lanes: int) -> None:
-        place = self._place(warp, op.address)
-        barrier = self._mbarrier(place)
-        for read in warp.uncommitted:
-            self._buffer(read).reads.append((("phase", place), barrier.completed + 1))
-        warp.uncommitted.clear()
-        self._arrive(warp, place, 1)
+    def _operand(self, warp: Warp, operand: Register) -> Place:
+        place = self._value(warp, operand)
+        if not isinstance(place, Place):
+            raise ProtocolError(f"{operand} does not describe a declared buffer")
+        return place
 
-    def store_shared(self, warp: _Warp, op: ir.StoreShared | ir.StoreMatrix, lanes: int) -> None:
-        if warp.batches > warp.batches_done:
-            raise ProtocolError(f"warp {warp.index} stores accumulators of an unfinished wgmma batch")
-        place = self._place(warp, op.address)
-        buffer = self._buffer(place)
-        self._require_over(warp, place, buffer.reads, "writes", "TMA stores that read it")
-        warp.rows += 1
-        buffer.rows[warp.index] = warp.rows
+    def store_shared(self, warp: Warp, op: ir.StoreShared | ir.StoreMatrix, lanes: int) -> None:
+        self._smem.write(warp, self._place(warp, op.address))
 
-    def fence_proxy_async(self, warp: _Warp, op: ir.FenceProxyAsync, lanes: int) -> None:
+    def fence_proxy_async(self, warp: Warp, op: ir.FenceProxyAsync, lanes: int) -> None:
         warp.known["rows", warp.index] = warp.rows
 
-    def tma_store(self, warp: _Warp, op: ir.TmaStore, lanes: int) -> None:
+    def tma_store(self, warp: Warp, op: ir.TmaStore, lanes: int) -> None:
         place = self._place(warp, op.src)
-        if lanes != 1:
-            raise ProtocolError(f"{lanes} lanes issue the store from {place.name}")
+        _require_one(lanes, f"issue the store from {place}")
         self._check_range(place, op.src.offset, op.box_bytes)
-        buffer = self._buffer(place)
-        rows = [(("rows", writer), count) for writer, count in buffer.rows.items()]
-        self._require_over(warp, place, rows, "stores from", "writes, fenced,")
-        buffer.reads.append((("read", warp.index), warp.groups + 1))
-        warp.open_stores.append(place)
+        self._smem.store(warp, place)
 
-    def commit_stores(self, warp: _Warp, op: ir.CommitStores, lanes: int) -> None:
-        warp.open_stores.clear()
-        warp.groups += 1
+    def commit_stores(self, warp: Warp, op: ir.CommitStores, lanes: int) -> None:
+        self._smem.commit_stores(warp)
 
-    def wait_stores(self, warp: _Warp, op: ir.WaitStores, lanes: int) -> None:
+    def wait_stores(self, warp: Warp, op: ir.WaitStores, lanes: int) -> None:
         finished = warp.groups - op.pending
         for kind in ("read",) if op.read else ("read", "done"):
             key = (kind, warp.index)
             warp.known[key] = max(warp.known.get(key, 0), finished)
 
-    def alloc_tmem(self, warp: _Warp, op: ir.AllocTmem, lanes: int) -> None:
-        self._columns[warp.index] = self._columns.get(warp.index, 0) + op.columns
-        used = sum(self._columns.values())
-        if used > self._program.tmem_columns:
-            raise ProtocolError(f"{used} TMEM columns, the chip has {self._program.tmem_columns}")
+    def alloc_tmem(self, warp: Warp, op: ir.AllocTmem, lanes: int) -> None:
+        _require_warp(lanes, "allocate TMEM")
+        self._tmem.allocate(warp, str(op.address), op.columns)
 
-    def dealloc_tmem(self, warp: _Warp, op: ir.DeallocTmem, lanes: int) -> None:
-        if self._columns.pop(warp.index, 0) != op.columns:
-            raise ProtocolError(f"warp {warp.index} frees {op.columns} TMEM columns it did not get")
+    def read_tmem_address(self, warp: Warp, op: ir.ReadTmemAddress, lanes: int) -> None:
+        warp.env[op.dst.name] = self._tmem.read_address(warp, str(op.address))
 
-    def load_tmem(self, warp: _Warp, op: ir.LoadTmem, lanes: int) -> None:
-        if not self._columns:
-            raise ProtocolError("TMEM is read while none is allocated")
+    def dealloc_tmem(self, warp: Warp, op: ir.DeallocTmem, lanes: int) -> None:
+        _require_warp(lanes, "free TMEM")
+        self._tmem.free(warp, op.columns)
+
+    def load_tmem(self, warp: Warp, op: ir.LoadTmem, lanes: int) -> None:
+        _require_warp(lanes, "read TMEM")
+        self._tmem.load(warp, self._value(warp, op.address.base) + op.address.offset, op.count)
+
+    def wait_tmem_load(self, warp: Warp, op: ir.WaitTmemLoad, lanes: int) -> None:
+        warp.tmem_delivered = warp.tmem_loads
+
+    def fence_before_sync(self, warp: Warp, op: ir.FenceBeforeSync, lanes: int) -> None:
+        warp.known["tmem", warp.index] = warp.tmem_delivered
+
+    def fence_after_sync(self, warp: Warp, op: ir.FenceAfterSync, lanes: int) -> None:
+        warp.fenced = warp.known.copy()
 
     def _check_range(self, place: Place, offset: int, nbytes: int) -> None:
         declared = self._places[place.name]
@@ -455,26 +465,15 @@ class Simulation:
                 f"bytes {offset} to {offset + nbytes - 1} are outside a stage of {place.name} ({declared.nbytes} bytes)"
             )
 
-    def _require_over(
-        self,
-        warp: _Warp,
-        place: Place,
-        uses: list[tuple[tuple[str, Any], int]],
-        verb: str,
-        what: str,
-    ) -> None:
-        for key, count in uses:
-            if warp.known.get(key, 0) < count:
-                raise ProtocolError(
-                    f"warp {warp.index} {verb} {place.name}[{place.stage}] without knowing that the"
-                    f" {what} are over (nothing that it waited for says so)"
-                )
+
+def _require_one(lanes: int, doing: str) -> None:
+    if lanes != 1:
+        raise ProtocolError(f"{lanes} lanes {doing}; one elected lane must")
 
 
-def _learn(known: Knowledge, more: Knowledge) -> None:
-    for key, count in more.items():
-        if count > known.get(key, -1):
-            known[key] = count
+def _require_warp(lanes: int, doing: str) -> None:
+    if lanes != WARP_THREADS:
+        raise ProtocolError(f"{lanes} of {WARP_THREADS} lanes {doing}; the whole warp must")
 
 
 _INTEGER: dict[str, Callable[..., int]] = {
@@ -503,7 +502,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "gt.u32": lambda a, b: a > b,
     "ge.u32": lambda a, b: a >= b,
 }
-_HANDLERS: dict[type[ir.Op], Callable[[Simulation, _Warp, Any, int], None]] = {
+_HANDLERS: dict[type[ir.Op], Callable[[Simulation, Warp, Any, int], None]] = {
     ir.Integer: Simulation.integer,
     ir.Compare: Simulation.compare,
     ir.ReadSpecial: Simulation.read_special,
@@ -518,126 +517,27 @@ _HANDLERS: dict[type[ir.Op], Callable[[Simulation, _Warp, Any, int], None]] = {
     ir.StartCursor: Simulation.start_cursor,
     ir.AdvanceCursor: Simulation.advance_cursor,
     ir.InitBarrier: Simulation.init_barrier,
+    ir.FenceBarrierInit: Simulation.fence_barrier_init,
     ir.Arrive: Simulation.arrive,
     ir.ArriveExpect: Simulation.arrive_expect,
     ir.TmaLoad: Simulation.tma_load,
     ir.Mma: Simulation.mma,
     ir.CommitMma: Simulation.commit_mma,
-    ir.StoreShared: Simulation.store_shared,
-    ir.StoreMatrix: Simulation.store_shared,
+    ir.WgmmaFence: Simulation.wgmma_fence,
     ir.Wgmma: Simulation.wgmma,
     ir.WgmmaCommit: Simulation.wgmma_commit,
     ir.WgmmaWait: Simulation.wgmma_wait,
+    ir.StoreShared: Simulation.store_shared,
+    ir.StoreMatrix: Simulation.store_shared,
     ir.FenceProxyAsync: Simulation.fence_proxy_async,
     ir.TmaStore: Simulation.tma_store,
     ir.CommitStores: Simulation.commit_stores,
     ir.WaitStores: Simulation.wait_stores,
     ir.AllocTmem: Simulation.alloc_tmem,
+    ir.ReadTmemAddress: Simulation.read_tmem_address,
     ir.DeallocTmem: Simulation.dealloc_tmem,
     ir.LoadTmem: Simulation.load_tmem,
+    ir.WaitTmemLoad: Simulation.wait_tmem_load,
+    ir.FenceBeforeSync: Simulation.fence_before_sync,
+    ir.FenceAfterSync: Simulation.fence_after_sync,
 }
-
-
-_STEERING = (ir.Guard, ir.While, ir.DoWhile, ir.WaitBarrier, ir.CtaBarrier, ir.SyncNamedBarrier)
-_SCALAR = (ir.Integer, ir.Compare, ir.ReadSpecial, ir.LoadParameter, ir.SetConstant)
-
-
-def parts_of(program: Program) -> Parts:
-    """Set-up, role bodies behind their tests, teardown, without what decides nothing here: most of
-    the epilogue's arithmetic."""
-    needed = _needed(program)
-    places = _fixed_places(program)
-
-    def keep(ops: tuple[ir.Op, ...]) -> Iterator[ir.Op]:
-        staged: Register | None = None
-        for op in ops:
-            if isinstance(op, _SCALAR):
-                if op.dst.name in needed and op.dst.name not in places:
-                    yield op
-            elif isinstance(op, (ir.Guard, ir.DoWhile)):
-                yield dataclasses.replace(op, body=tuple(keep(op.body)))
-            elif isinstance(op, ir.While):
-                yield dataclasses.replace(op, head=tuple(keep(op.head)), body=tuple(keep(op.body)))
-            elif isinstance(op, (ir.StoreShared, ir.StoreMatrix)):
-                if op.address.base != staged:
-                    yield op
-                staged = op.address.base
-            elif isinstance(op, ir.SmemAddress):
-                continue
-            elif isinstance(op, _STEERING) or type(op) in _HANDLERS:
-                yield op
-
-    bodies = (role_ops(role) for role in program.roles)
-    blocks = (program.setup, *bodies, program.teardown)
-    return Parts(blocks=tuple(tuple(keep(block)) for block in blocks), places=places)
-
-
-def _fixed_places(program: Program) -> dict[str, Place]:
-    """Registers that are only ever addresses of one place, whatever integers are added to them."""
-    found: dict[str, Place | None] = {}
-    for op in program.ops():
-        if isinstance(op, ir.SmemAddress):
-            place: Place | None = Place(op.place.name, 0)
-        elif isinstance(op, ir.Integer):
-            bases = [found.get(s.name) for s in op.sources if isinstance(s, Register)]
-            place = next((base for base in bases if base), None)
-        elif isinstance(op, (ir.StageAddress, ir.StageDescriptor, ir.DescriptorBase)):
-            place = None
-        else:
-            continue
-        known = found.setdefault(op.dst.name, place)
-        if known != place:
-            found[op.dst.name] = None
-    return {name: place for name, place in found.items() if place}
-
-
-def _needed(program: Program) -> frozenset[str]:
-    """Registers that steer: predicates, stages, parities, addresses, and what they come from."""
-    sources: dict[str, set[str]] = {}
-    roots: set[str] = set()
-
-    def names(*operands: object) -> set[str]:
-        return {item.name for item in operands if isinstance(item, Register)}
-
-    def visit(block: tuple[ir.Op, ...]) -> None:
-        for op in block:
-            if isinstance(op, ir.Guard):
-                roots.add(op.predicate.name)
-                visit(op.body)
-            elif isinstance(op, ir.While):
-                roots.add(op.leave.name)
-                visit(op.head)
-                visit(op.body)
-            elif isinstance(op, ir.DoWhile):
-                roots.add(op.again.name)
-                visit(op.body)
-            elif isinstance(op, ir.Integer):
-                sources.setdefault(op.dst.name, set()).update(names(*op.sources))
-            elif isinstance(op, ir.Compare):
-                sources.setdefault(op.dst.name, set()).update(names(op.left, op.right))
-            elif isinstance(op, (ir.StageAddress, ir.StageDescriptor)):
-                roots.update(names(op.base, op.stage, op.stride))
-            elif isinstance(op, ir.AdvanceCursor):
-                roots.update(names(op.cursor.stage_count))
-            elif isinstance(op, ir.WaitBarrier):
-                roots.update(names(op.parity, op.address.base))
-            elif isinstance(op, ir.ArriveExpect):
-                roots.update(names(op.transaction_bytes, op.address.base))
-            elif isinstance(op, ir.SyncNamedBarrier):
-                roots.update(names(op.id))
-            elif isinstance(op, (ir.Mma, ir.Wgmma)):
-                roots.update(names(op.a, op.b))
-            elif isinstance(op, (ir.StoreShared, ir.StoreMatrix)):
-                roots.update(names(op.address.base))
-
-    visit(program.setup)
-    for role in program.roles:
-        visit(role_ops(role))
-    visit(program.teardown)
-    needed: set[str] = set()
-    while roots:
-        name = roots.pop()
-        if name not in needed:
-            needed.add(name)
-            roots |= sources.get(name, set())
-    return frozenset(needed)
