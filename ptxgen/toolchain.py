@@ -154,7 +154,7 @@ def assemble(
         run = _run(command, folder)
         said = run.stdout + run.stderr
         if run.returncode != 0:
-            raise ToolchainError(_refusal(said, text, name, tool, arch))
+            raise ToolchainError(refusal(said, text, name, f"ptxas {tool.version} refuses {name} for {arch}:"))
         cubin = Path(folder, "kernel.cubin").read_bytes()
     return Assembly(
         cubin=cubin,
@@ -209,9 +209,10 @@ def _spoken(said: str, kind: str, name: str) -> list[str]:
     ]
 
 
-def _refusal(said: str, text: str, name: str, tool: Tool, arch: str) -> str:
+def refusal(said: str, text: str, name: str, heading: str) -> str:
+    """The errors in what ptxas, or the driver's copy of it, said of `text`, each with the line of the PTX."""
     lines = text.splitlines()
-    parts = [f"ptxas {tool.version} refuses {name} for {arch}:"]
+    parts = [heading]
     for match in _MESSAGE.finditer(said):
         if match["kind"] not in ("error", "fatal"):
             continue

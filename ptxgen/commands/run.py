@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import click
 
 from ptxgen.commands import EXIT_NO
-from ptxgen.commands.emulation import kernel_options, open_kernel, size_text
+from ptxgen.commands.emulation import device_options, kernel_options, open_device, open_kernel, size_text
 from ptxgen.commands.progress import Progress
 from ptxgen.device.arrays import INPUT_KINDS, Matrix, as_matrix, load_matrix, make_matrix, save_matrix
-from ptxgen.device.choice import DEVICE_NAMES, choose_device
 from ptxgen.device.emulated import POLICIES
 from ptxgen.device.interface import LaunchReport
 from ptxgen.device.kernel import Kernel
@@ -34,9 +34,13 @@ from ptxgen.files import check_writable
     help="What made-up operands hold.",
 )
 @click.option("--cast", is_flag=True, help="Round operands of another type to the kernel's.")
-@click.option("--device", "device_name", type=click.Choice(DEVICE_NAMES), default="auto", show_default=True)
+@device_options(default="auto")
 @click.option(
-    "--policy", type=click.Choice(POLICIES), default="eager", show_default=True, help="When async work is done."
+    "--policy",
+    type=click.Choice(POLICIES),
+    default="eager",
+    show_default=True,
+    help="When the emulator does async work.",
 )
 def run(
     file: Path | None,
@@ -56,23 +60,30 @@ def run(
     input_kind: str,
     cast: bool,
     device_name: str,
+    compiler: str,
+    timeout_seconds: float,
     policy: str,
 ) -> None:
     """Run a kernel on matrices and compare with a float64 reference.
 
     D = A @ B.T with A (M x K) and B (N x K) from .npy files, or made up: then -m, -n and -k give the size.
-    Exit code 1 if D is wrong or the kernel broke a rule of the machine.
+    Exit code 1 if D is wrong or the kernel broke a rule of the machine, 2 if it did not end within --timeout
+    on a GPU; `ptxgen verify` then tells what it waits for.
     """
     if out_file is not None:
         check_writable(out_file)
-    if device_name == "cuda":
-        choose_device("cuda", target)
-    if device_name == "auto":
-        click.echo("ptxgen: this version has no CUDA device; running on the emulator", err=True)
     progress = Progress("CTAs done")
-    kernel, _ = open_kernel(
-        file, launch_file, step_number, target, settings, policy=policy, seed=seed, workers=workers, progress=progress
+    open_on = partial(
+        open_device,
+        device_name,
+        compiler=compiler,
+        timeout_seconds=timeout_seconds,
+        policy=policy,
+        seed=seed,
+        workers=workers,
+        progress=progress,
     )
+    kernel, _ = open_kernel(file, launch_file, step_number, target, settings, open_on)
     sizes = {"M": m, "N": n, "K": k}
     if kernel.description.expect is None:
         if a_file or b_file or out_file:
@@ -156,8 +167,12 @@ def _show(kernel: Kernel, problem: dict[str, int], report: LaunchReport) -> None
     grid = " x ".join(str(extent) for extent in report.grid if extent != 1) or "1"
     click.echo(f"{kernel.name} on {report.device}: {size_text(problem)}, grid {grid}")
     counted = "" if report.instructions is None else f", {report.instructions} warp instructions"
-    click.echo(f"{report.seconds:.2f} s{counted}")
+    click.echo(f"{_time_text(report.seconds)}{counted}")
     for finding in report.findings:
         click.echo(str(finding))
     for damage in report.guard_damage:
         click.echo(damage)
+
+
+def _time_text(seconds: float) -> str:
+    return f"{seconds:.2f} s" if seconds >= 0.1 else f"{seconds * 1e6:.1f} us"

@@ -13,6 +13,7 @@ from ptxgen.commands import EXIT_NO
 from ptxgen.commands.emulation import kernel_options, open_kernel, size_text
 from ptxgen.commands.progress import Progress
 from ptxgen.device.arrays import Matrix, make_matrix
+from ptxgen.device.choice import chip_for
 from ptxgen.device.emulated import POLICIES, EmulatedDevice
 from ptxgen.device.interface import LaunchReport
 from ptxgen.device.kernel import Kernel
@@ -70,7 +71,9 @@ def verify(
     The sizes are those of the launch description, or the one given by -m, -n and -k; a persistent kernel
     also runs with grids of 1 and 2 CTAs. Exit code 1 if anything was found.
     """
-    kernel, device = open_kernel(file, launch_file, step_number, target, settings, workers=workers)
+    kernel, device = open_kernel(
+        file, launch_file, step_number, target, settings, lambda name: EmulatedDevice(chip_for(name), workers=workers)
+    )
     runs = []
     for problem in _problems(kernel, {"M": m, "N": n, "K": k}):
         for extent in _grids(kernel, grid):

@@ -2,27 +2,29 @@
 
 from __future__ import annotations
 
+import re
+
 from ptxgen.device.interface import Device
 from ptxgen.errors import DeviceError, UnknownNameError
 from ptxgen.hardware.targets import TARGETS, Target, target_loads_on
 
-DEVICE_NAMES = ("auto", "cuda", "emulator")
+_CUDA_NAME = re.compile(r"cuda(:\d+)?")
 
 
 def choose_device(device: Device | str | None, target_name: str) -> Device:
     """The device for a kernel with `.target target_name`.
 
     A Device is taken if the target loads on it; "emulator" is a chip of the target on the emulator; None
-    and "cuda" ask for a GPU. DeviceError where there is none that fits.
+    and "cuda" ask for a GPU that loads the target, "cuda:1" for that one. DeviceError where there is none.
     """
-    if device is None or device == "cuda":
-        raise DeviceError(
-            "no CUDA device can be used: this version of ptxgen launches on its emulator only; "
-            'pass device="emulator" (--device emulator)'
-        )
-    if isinstance(device, str):
+    if device is None or (isinstance(device, str) and _CUDA_NAME.fullmatch(device)):
+        from ptxgen.device.cuda import CudaDevice, fitting_ordinal
+
+        ordinal = fitting_ordinal(target_name) if device in (None, "cuda") else int(str(device)[5:])
+        device = CudaDevice(ordinal)
+    elif isinstance(device, str):
         if device != "emulator":
-            raise UnknownNameError("device", device, ("cuda", "emulator"))
+            raise UnknownNameError("device", device, ("cuda", "cuda:0", "emulator"))
         from ptxgen.device.emulated import EmulatedDevice
 
         return EmulatedDevice(chip=chip_for(target_name))

@@ -23,7 +23,6 @@ _VERIFY = "`ptxgen verify` runs the same text on the emulator and names the line
 # CUresult -> what it means for a person who launches kernels
 _ADVICE = {
     "CUDA_ERROR_OUT_OF_MEMORY": "the device's memory is full",
-    "CUDA_ERROR_NO_DEVICE": f"no GPU is visible to this process (see CUDA_VISIBLE_DEVICES); {USE_EMULATOR}",
     "CUDA_ERROR_ILLEGAL_ADDRESS": f"a kernel left its memory and the context is lost: start anew; {_VERIFY}",
     "CUDA_ERROR_ILLEGAL_INSTRUCTION": f"a kernel broke a rule and the context is lost: start anew; {_VERIFY}",
     "CUDA_ERROR_MISALIGNED_ADDRESS": f"a kernel broke a rule and the context is lost: start anew; {_VERIFY}",
@@ -61,10 +60,12 @@ class CudaDriver:
                 ) from error
         self.bindings = bindings
         try:
-            self.call("cuInit", 0)
+            self.call("cuInit", 0, what="starting the CUDA driver")
             version: int = self.call("cuDriverGetVersion")
-        except CudaError:
-            raise
+        except CudaError as error:
+            if error.code != "CUDA_ERROR_NO_DEVICE":
+                raise
+            raise DeviceError(f"the CUDA driver shows no device (see CUDA_VISIBLE_DEVICES): {USE_EMULATOR}") from error
         except DeviceError as error:
             raise DeviceError(
                 f"there is no CUDA driver on this machine ({error}): install NVIDIA's driver, or {USE_EMULATOR}"

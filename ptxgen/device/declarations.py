@@ -37,7 +37,7 @@ class DeclaredParameter:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeclaredEntry:
-    """An entry's head. `blocks_are_clusters`: the grid of a launch counts clusters (PTX ISA, cluster dimension directives)."""
+    """An entry's head. `blocks_are_clusters`: a launch's grid counts clusters (PTX ISA, `.blocksareclusters`)."""
 
     name: str
     parameters: tuple[DeclaredParameter, ...]

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from ptxgen.device.arrays import Matrix
+from ptxgen.device.description import LaunchDescription
 from ptxgen.device.interface import (
     Buffer,
     DeviceProperties,
@@ -160,6 +161,9 @@ class EmulatedDevice:
                 f"(compute capability {'.'.join(map(str, chip.capability))})"
             )
         return module
+
+    def gemm(self, module: Module, description: LaunchDescription, name: str) -> None:
+        """Nothing: no library has arrays in the emulator's memory."""
 
     def occupancy(self, module: Module, entry: str, *, threads: int, dynamic_smem_bytes: int) -> int:
         """CTAs per SM by threads and shared memory; registers, which only ptxas knows, are not counted."""

@@ -8,9 +8,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Protocol, TypeAlias
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
-from ptxgen.device.launch import Entry, Launch
+from ptxgen.device.description import LaunchDescription
+from ptxgen.device.launch import Entry, Extent, Launch
 from ptxgen.hardware.targets import Target
 from ptxgen.hardware.tensor_map import TensorMap
 
@@ -93,6 +94,37 @@ EncodedArgument: TypeAlias = "bytes | TensorMap"
 """A parameter's bytes, or a tensor map in the form that the device's `encode_tensor_map` gave it."""
 
 
+class GemmCalls(Protocol):
+    """A kernel called on arrays that lie on its device; they are neither copied nor waited for."""
+
+    def __call__(self, a: Any, b: Any, *, copy: bool, cast: bool, grid: Extent | None) -> Any:
+        """A new D = A @ B.T of A's library."""
+
+    def launch(
+        self,
+        a: Any,
+        b: Any,
+        out: Any,
+        *,
+        stream: Any,
+        copy: bool,
+        cast: bool,
+        grid: Extent | None,
+        programmatic: bool,
+    ) -> None:
+        """D into `out`."""
+
+    def prepare(self, a: Any, b: Any, out: Any, *, grid: Extent | None, programmatic: bool) -> PreparedCall:
+        """All of a launch but the launch."""
+
+
+class PreparedCall(Protocol):
+    """A launch on certain arrays, whose content may change."""
+
+    def launch(self, stream: Any = None) -> None:
+        """Launch and return at once."""
+
+
 class Device(Protocol):
     """A place that runs PTX."""
 
@@ -120,6 +152,9 @@ class Device(Protocol):
 
     def load(self, text: str, *, name: str) -> Module:
         """Load PTX; `name` is the file that errors speak of. PtxError or DeviceError if it cannot be."""
+
+    def gemm(self, module: Module, description: LaunchDescription, name: str) -> GemmCalls | None:
+        """Calls of a kernel on arrays that lie on this device; None where no array can."""
 
     def occupancy(self, module: Module, entry: str, *, threads: int, dynamic_smem_bytes: int) -> int:
         """How many CTAs fit on one SM at a time; 0 if not even one does."""

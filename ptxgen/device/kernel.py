@@ -4,14 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
 from ptxgen.device.arrays import Matrix, as_matrix, numpy_type
 from ptxgen.device.choice import choose_device
 from ptxgen.device.description import GemmExpectation, LaunchDescription, launch_in_header, parse_launch
-from ptxgen.device.interface import Device, LaunchReport, Stream
+from ptxgen.device.interface import Device, GemmCalls, LaunchReport, PreparedCall, Stream
 from ptxgen.device.launch import Extent, Launch
 from ptxgen.device.matrices import Execution, run_on_matrices
 from ptxgen.errors import DeviceError, LaunchError
@@ -23,9 +24,9 @@ if TYPE_CHECKING:
 
 
 def compile(spec: GemmSpec, device: Device | str | None = None) -> Kernel:
-    """A kernel for `spec`, loaded on a device: a Device, or "emulator".
+    """A kernel for `spec`, loaded on a device: a Device, "cuda", "cuda:1" or "emulator".
 
-    DeviceError where `device` is None and no CUDA device fits the spec's target.
+    None is a CUDA device that fits the spec's target; DeviceError where there is none.
     """
     from ptxgen.render import emit
 
@@ -61,6 +62,11 @@ def load(
 class Kernel:
     """PTX on a device with its launch description.
 
+    Called with NumPy arrays it copies them to the device and the result back, and waits for it. On a GPU it
+    also takes arrays of torch, cupy, JAX, or with `__cuda_array_interface__` or DLPack, that lie there: they
+    are used where they are, in the order of their library's current stream, and nothing is waited for. Such
+    a matrix must be row-major with its base and row pitch a multiple of 16 bytes.
+
     `text`, `description`, `device`, `name` and `spec` (None for a kernel from a file) say what it is;
     `report` is what the last launch left, None before the first.
     """
@@ -86,27 +92,46 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<ptxgen.Kernel {self.name} on {self.device.properties.name}>"
 
-    def __call__(self, a: Matrix, b: Matrix, *, cast: bool = False, grid: Extent | None = None) -> Matrix:
+    def __call__(
+        self, a: Any, b: Any, *, cast: bool = False, copy: bool = False, grid: Extent | None = None
+    ) -> Any:
         """D = A @ B.T for A (M x K) and B (N x K), as a new array of the output type (M x N).
 
-        `cast` rounds operands of another type; `grid` replaces the grid of a persistent kernel, in CTAs.
-        LaunchError where the operands do not fit, DeviceError where the launch fails.
+        D is of the library that A and B are of, on the same device; the pitch of a torch or cupy D is
+        rounded up to 16 bytes. `cast` rounds operands of another type; `copy` copies operands that the kernel
+        cannot take where they lie; `grid` replaces the grid of a persistent kernel, in CTAs. LaunchError
+        where the operands do not fit, DeviceError where the launch fails.
         """
+        if not _all_numpy(a, b) and (direct := self._direct) is not None:
+            return direct(a, b, copy=copy, cast=cast, grid=grid)
         d, report = self.execute(a, b, cast=cast, grid=grid)
         self._raise_errors(report)
         return d
 
     def launch(
         self,
-        a: Matrix,
-        b: Matrix,
+        a: Any,
+        b: Any,
         *,
-        out: Matrix,
-        stream: Stream | None = None,
+        out: Any,
+        stream: Any = None,
         cast: bool = False,
+        copy: bool = False,
         grid: Extent | None = None,
+        programmatic: bool = False,
     ) -> None:
-        """As a call, with the result in `out`: an M x N array of the output type, of any strides."""
+        """As a call, with the result in `out`: an M x N array of the output type.
+
+        A NumPy `out` may have any strides. With arrays on a GPU nothing is allocated or waited for, unless
+        `copy` or `cast` has something to do, so that a launch may be captured into a CUDA graph; `stream` is
+        a stream of torch or cupy, a handle, or what has `__cuda_stream__`; `programmatic` lets the kernel
+        begin before its predecessor has ended, which only a kernel with griddepcontrol may. With a
+        `stream` that is not their library's current one, torch keeps the arrays' memory until it is
+        done with them; elsewhere the caller does.
+        """
+        if not _all_numpy(a, b, out) and (direct := self._direct) is not None:
+            direct.launch(a, b, out, stream=stream, copy=copy, cast=cast, grid=grid, programmatic=programmatic)
+            return
         a, b, problem = self._operands(a, b, cast=cast)
         wanted = numpy_type(self.description.buffer(self.expectation.d).element_type)
         if not isinstance(out, np.ndarray) or out.shape != (problem["M"], problem["N"]) or out.dtype != wanted:
@@ -117,6 +142,17 @@ class Kernel:
         d, report = self.execute(a, b, stream=stream, grid=grid)
         self._raise_errors(report)
         out[...] = d
+
+    def prepare(
+        self, a: Any, b: Any, *, out: Any, grid: Extent | None = None, programmatic: bool = False
+    ) -> PreparedCall:
+        """All of `launch` but the launch, for arrays on a GPU: `prepare(a, b, out=d).launch(stream)`.
+
+        It keeps the arrays alive, and reads what they hold at each launch.
+        """
+        if self._direct is None:
+            raise LaunchError(f"{self.device.properties.name} launches on NumPy arrays only: call launch()")
+        return self._direct.prepare(a, b, out, grid=grid, programmatic=programmatic)
 
     def execute(
         self,
@@ -163,6 +199,10 @@ class Kernel:
             )
         return self.description.expect
 
+    @cached_property
+    def _direct(self) -> GemmCalls | None:
+        return self.device.gemm(self._module, self.description, self.name)
+
     def _raise_errors(self, report: LaunchReport) -> None:
         if report.errors:
             raise DeviceError(f"{self.name} failed on {report.device}:\n" + "\n".join(report.errors))
@@ -178,3 +218,7 @@ class Kernel:
                 f"D = A @ B.T takes M x K and N x K with the same K{hint}"
             )
         return a, b, {"M": a.shape[0], "N": b.shape[0], "K": a.shape[1]}
+
+
+def _all_numpy(*arrays: Any) -> bool:
+    return all(isinstance(array, np.ndarray) for array in arrays)

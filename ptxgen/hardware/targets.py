@@ -95,8 +95,12 @@ MINIMUM_PTX_VERSION: dict[str, tuple[int, int]] = {
 
 # `.version` -> (CUDA toolkit, lowest driver branch) that reads it.
 PTX_VERSIONS: dict[tuple[int, int], tuple[str, int]] = {
+    (7, 8): ("11.8", 520),
     (8, 0): ("12.0", 525),
+    (8, 1): ("12.1", 530),
+    (8, 2): ("12.2", 535),
     (8, 3): ("12.3", 545),
+    (8, 4): ("12.4", 550),
     (8, 5): ("12.5", 555),
     (8, 6): ("12.7", 565),
     (8, 7): ("12.8", 570),

@@ -121,7 +121,7 @@ def test_bf16_and_raw_bf16() -> None:
 
 def test_no_gpu_is_said_plainly() -> None:
     for device in (None, "cuda"):
-        with pytest.raises(DeviceError, match='no CUDA device can be used.*pass device="emulator"'):
+        with pytest.raises(DeviceError, match='device="emulator"'):
             ptxgen.compile(ptxgen.step(6), device=device)
     with pytest.raises(UnknownNameError, match="unknown device 'emulater'; did you mean 'emulator'"):
         ptxgen.compile(ptxgen.step(6), device="emulater")
