@@ -193,6 +193,7 @@ class Cta:
         for number, state in self.named.items():
             if state.waiting and not state.expected:
                 self.settle(number, state)
+        self.unit.cluster_barrier.settle()
         if not self.live_warps:
             self.unit.cta_ends(self, warp)
 

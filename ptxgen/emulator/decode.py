@@ -234,6 +234,8 @@ class Decode:
         self.reads = 0
         self.writes: list[int] = []
         self.tensor = False  # queues work on the tensor core's pipe
+        self.tmem_load = False  # its destinations are not defined before a tcgen05.wait::ld
+        self.tmem_wait = False
         self.shares_global = False  # may synchronise clusters through global memory
         self.opcode = ""
         self._modifiers: list[str] = []

@@ -15,6 +15,9 @@ from contextlib import contextmanager
 from multiprocessing.connection import Connection, wait
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+import numpy as np
+from threadpoolctl import threadpool_limits
+
 from ptxgen.emulator.ranges import Spans, Strips, find_races
 from ptxgen.emulator.report import Finding, Stop
 from ptxgen.emulator.unit import Unit
@@ -50,7 +53,7 @@ def run_units(launch: Launch, workers: int | None, progress: Progress) -> Outcom
     count = workers if workers is not None else len(os.sched_getaffinity(0))
     together = launch.one_process or emit is not None
     if together or count < 2 or launch.units < _PARALLEL_FROM or "fork" not in multiprocessing.get_all_start_methods():
-        with _single_blas_thread():
+        with _numpy_settings():
             source = _run_together(launch, emit) if launch.one_process else _run_in_turn(launch, emit)
             return _gather(launch, source, progress)
     return _gather(launch, _run_parallel(launch, min(count, launch.units)), progress)
@@ -179,7 +182,7 @@ def _run_parallel(launch: Launch, count: int) -> Iterator[_Result]:
 
 
 def _worker(launch: Launch, counter: Any, pipe: Connection) -> None:
-    with _single_blas_thread():
+    with _numpy_settings():
         while True:
             with counter.get_lock():
                 number = counter.value
@@ -197,9 +200,8 @@ def _worker(launch: Launch, counter: Any, pipe: Connection) -> None:
 
 
 @contextmanager
-def _single_blas_thread() -> Iterator[None]:
-    """One BLAS thread: products are small, and the workers share the cores."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1, user_api="blas"):
+def _numpy_settings() -> Iterator[None]:
+    """One BLAS thread, as products are small and the workers share the cores; no warnings, as NaN
+    and infinity are ordinary operands here."""
+    with threadpool_limits(limits=1, user_api="blas"), np.errstate(all="ignore"):
         yield

@@ -10,7 +10,8 @@ from __future__ import annotations
 import struct
 from dataclasses import dataclass
 
-from ptxgen.emulator.memory import PARAM_WINDOW, GlobalMemory
+from ptxgen.emulator.memory import PARAM_WINDOW, Bytes, GlobalMemory
+from ptxgen.emulator.smem_layout import row_pitch
 from ptxgen.emulator.tma import BoundTensor
 from ptxgen.errors import MachineError, SpecError
 from ptxgen.hardware.element_types import ELEMENT_TYPES, ElementType
@@ -35,16 +36,18 @@ class _View:
     def __init__(self, memory: GlobalMemory) -> None:
         self._memory = memory
 
-    def view(self, address: int, nbytes: int) -> object:
+    def view(self, address: int, nbytes: int) -> Bytes:
         return self._memory.read(address, nbytes)
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A tensor map bound to global memory."""
+    """A tensor map bound to global memory. `smem_bytes` spans its box in shared memory."""
 
     map: TensorMap
     bound: BoundTensor
+    box_bytes: int
+    smem_bytes: int
 
 
 class TensorMaps:
@@ -56,7 +59,9 @@ class TensorMaps:
         self._by_bytes: dict[bytes, Tensor] = {}
 
     def bind(self, tensor_map: TensorMap) -> Tensor:
-        return Tensor(tensor_map, BoundTensor(tensor_map, _View(self._memory)))  # type: ignore[arg-type]
+        inner, size = tensor_map.inner_box_bytes, tensor_map.box_bytes
+        span = (size // inner - 1) * row_pitch(inner, tensor_map.swizzle) + inner
+        return Tensor(tensor_map, BoundTensor(tensor_map, _View(self._memory)), size, span)
 
     def parameter(self, offset: int, tensor_map: TensorMap) -> bytes:
         """Registers a map passed by value in parameter space; returns its bytes."""

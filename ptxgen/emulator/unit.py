@@ -9,10 +9,11 @@ nothing changed in between, the cluster is deadlocked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp, Engine
+from ptxgen.emulator.cluster import ClusterBarrier
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.policy import Policy
 from ptxgen.emulator.ranges import AccessLog
@@ -45,7 +46,7 @@ class Unit:
         self._seen: set[tuple[str, int | None]] = set()
         self.log = AccessLog()
         self.ctas: list[Cta] = []
-        self.cluster_barrier_arrived: list[Any] = []
+        self.cluster_barrier = ClusterBarrier(self)
         for rank, ctaid in enumerate(launch.ctas_of(number)):
             self.ctas.append(Cta(self, rank, ctaid))
         self._warps = [warp for cta in self.ctas for warp in cta.warps]
@@ -130,7 +131,7 @@ class Unit:
         if not any(warp.fragments for warp in self._warps):
             self._end()
             return True
-        if ran:
+        if ran or self.activity != before:
             self._watch_idling(before)
             return False
         if self.engine.advance():

@@ -88,6 +88,7 @@ class Warp:
         self.copies: dict[int, Any] = {}  # lane -> its cp.async groups
         self.tensor_queue: list[Any] = []
         self.tmem_loads: list[Any] = []
+        self.tmem_stores: list[Any] = []
         self.registers_per_thread = 0
 
     # -- running --------------------------------------------------------------------------------

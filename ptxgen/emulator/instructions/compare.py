@@ -26,6 +26,9 @@ _BOOLEAN: dict[str, Callable[[Value, Value], Value]] = {
 }  # fmt: skip
 
 
+_TRUE = {"f32": 0x3F800000, "f16": 0x3C00, "f16x2": 0x3C00, "bf16": 0x3F80, "bf16x2": 0x3F80}
+
+
 def _comparison(d: Decode, kind: str) -> Callable[[Value, Value], Value]:
     """The comparison that the modifiers name, on raw values of a type."""
     if kind in _FLOAT_TYPES:
@@ -127,22 +130,38 @@ def to_lanes_16(x: Value, shift: int) -> Value:
 @instruction("set")
 def set_(d: Decode) -> Op:
     kind = d.type((*_INTEGER_TYPES, *_FLOAT_TYPES))
-    result_kind = d.type(("u32", "s32", "f32", "u16", "s16", "f16", "bf16"))
-    if kind.endswith("x2"):
-        d.fail("set of packed types is not supported")
-    compare = _comparison(d, kind)
+    result_kind = d.type(("u32", "s32", "f32", "u16", "s16", "f16", "bf16", "f16x2", "bf16x2"))
+    packed = kind.endswith("x2")
+    compare = _comparison(d, kind[:-2] if packed else kind)
     combine = d.optional("and", "or", "xor")
     out, a, b = d.dst(result_kind), d.src(kind), d.src(kind)
     c, negated = d.predicate() if combine else (0, False)
-    width = TYPE_BITS[result_kind]
-    true = {"f32": 0x3F800000, "f16": 0x3C00, "bf16": 0x3F80}.get(result_kind, (1 << width) - 1)
+    width = 16 if packed else TYPE_BITS[result_kind]
+    true = _TRUE.get(result_kind, (1 << width) - 1)
     dtype = UNSIGNED[width]
+
+    def choose(result: Value) -> Value:
+        return (true if result else 0) if type(result) is bool else np.where(result, dtype(true), dtype(0))
+
+    if packed:
+        if combine:
+            d.fail("set of a packed type with a boolean operator is not supported")
+
+        def halves(r: Registers) -> None:
+            x, y = unsigned(r[a], 32), unsigned(r[b], 32)
+            low, high = (choose(compare(to_lanes_16(x, s), to_lanes_16(y, s))) for s in (0, 16))
+            if type(low) is int and type(high) is int:
+                r[out] = high << 16 | low
+            else:
+                r[out] = to_lanes(high, 16).astype(np.uint32) << np.uint32(16) | to_lanes(low, 16)
+
+        return halves
 
     def op(r: Registers) -> None:
         result = compare(r[a], r[b])
         if combine:
             result = _BOOLEAN[combine](result, r[c] ^ negated)
-        r[out] = (true if result else 0) if type(result) is bool else np.where(result, dtype(true), dtype(0))
+        r[out] = choose(result)
 
     return op
 

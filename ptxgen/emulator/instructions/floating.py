@@ -122,7 +122,7 @@ def _sum(form: _Form, sign: int) -> Compute:
             return _f64_by_lane(lambda p, q: fma_f64(p, 1.0, q, form.mode), form, x + y, x, y)
         if form.scalar == "f32" and form.mode == "rn":
             return x + y
-        return odd_sum(*_wide(x, y))
+        return odd_sum(*_wide(x, y), form.mode)
 
     return compute
 
@@ -155,7 +155,7 @@ def _fused(form: _Form) -> Compute:
             return np.array([fma_f64(float(p), float(q), float(s), form.mode) for p, q, s in rows])
         p, q, s = _wide(x, y, z)
         product = p * q  # exact
-        return odd_sum(product, s)
+        return odd_sum(product, s, form.mode)
 
     return compute
 

@@ -101,7 +101,7 @@ def _odd_f32(x: Floats) -> Floats:
     return np.where(inexact, truncated | np.uint32(1), truncated).view(np.float32)
 
 
-def odd_sum(x: Floats, y: Floats) -> Floats:
+def odd_sum(x: Floats, y: Floats, mode: str) -> Floats:
     """x + y in float64, rounded to odd, so that rounding it again to a narrower type is right."""
     with np.errstate(all="ignore"):
         total = x + y
@@ -110,7 +110,10 @@ def odd_sum(x: Floats, y: Floats) -> Floats:
         bits = total.view(np.int64)
         adjust = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
         away = (error > 0) == (total > 0)
-        return np.where(adjust, np.where(away, bits + 1, bits - 1), bits).view(np.float64)
+        odd = np.where(adjust, np.where(away, bits + 1, bits - 1), bits).view(np.float64)
+        if mode == "rm":  # a sum that cancels is -0 when rounding down
+            odd = np.where((odd == 0) & (np.signbit(x) | np.signbit(y)), -0.0, odd)
+        return odd
 
 
 def fma_f64(x: float, y: float, z: float, mode: str) -> float:
@@ -119,7 +122,9 @@ def fma_f64(x: float, y: float, z: float, mode: str) -> float:
         return float(np.float64(x) * np.float64(y) + np.float64(z))
     exact = Fraction(x) * Fraction(y) + Fraction(z)
     if exact == 0:
-        return x * y + z
+        total = np.float64(x) * np.float64(y) + np.float64(z)
+        cancels = bool(np.signbit(np.float64(x) * np.float64(y)) != np.signbit(z))
+        return -0.0 if mode == "rm" and cancels else float(total)
     return round_fraction(exact, mode)
 
 
