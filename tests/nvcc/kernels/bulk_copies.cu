@@ -101,8 +101,9 @@ extern "C" __global__ void __launch_bounds__(128) token_ring(const int* x, int* 
     if (t == 0) {
         asm volatile("mbarrier.pending_count.b64 %0, %1;" : "=r"(pending) : "l"(last));
         mbarrier_wait(&bar, 0);
-        asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&bar)) : "memory");
     }
+    __syncthreads();  // the warp that does not arrive here may still test the phase before
+    if (t == 0) asm volatile("mbarrier.inval.shared::cta.b64 [%0];" ::"r"(shared_address(&bar)) : "memory");
     out[t] = sum + (pending > 128);
 }
 
