@@ -57,6 +57,13 @@ class DeviceError(PtxgenError):
     """A device is absent, does not fit the kernel, or failed."""
 
 
+class HungKernelError(DeviceError):
+    """A kernel on a GPU that did not end in time, and still runs.
+
+    Its process can neither wait for the device nor give memory back, and does best to end at once.
+    """
+
+
 class PtxError(PtxgenError):
     """PTX text that the emulator cannot parse or does not know; never skipped silently."""
 

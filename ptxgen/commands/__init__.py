@@ -10,7 +10,7 @@ from collections.abc import Sequence
 import click
 
 from ptxgen import __version__
-from ptxgen.errors import PtxgenError
+from ptxgen.errors import HungKernelError, PtxgenError
 
 EXIT_NO = 1  # the answer is "no": stale, wrong, findings
 EXIT_ERROR = 2  # usage or failure
@@ -54,11 +54,13 @@ def cli() -> None:
 
 def run(arguments: Sequence[str] | None = None) -> int:
     """Run the command line and return its exit code; errors become one message on stderr."""
+    hung = False
     try:
         code = cli.main(args=arguments, prog_name="ptxgen", standalone_mode=False)
         sys.stdout.flush()
     except PtxgenError as error:
         message = str(error)
+        hung = isinstance(error, HungKernelError)
     except click.exceptions.NoArgsIsHelpError as error:
         message = error.format_message()
     except click.ClickException as error:
@@ -78,7 +80,16 @@ def run(arguments: Sequence[str] | None = None) -> int:
     else:
         return code if isinstance(code, int) else 0
     click.echo(f"ptxgen: error: {message}", err=True)
+    if hung:
+        _abandon()
     return EXIT_ERROR
+
+
+def _abandon() -> None:
+    """End the process without cleaning up, which would wait for a kernel that never ends."""
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(EXIT_ERROR)
 
 
 def main() -> None:

@@ -5,22 +5,24 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import click
 
 from ptxgen.commands import EXIT_NO
-from ptxgen.commands.emulation import kernel_options, open_kernel, size_text
+from ptxgen.commands.emulation import device_options, kernel_options, open_device, open_kernel, size_text
 from ptxgen.commands.progress import Progress
 from ptxgen.device.arrays import Matrix, make_matrix
-from ptxgen.device.choice import chip_for
 from ptxgen.device.emulated import POLICIES, EmulatedDevice
-from ptxgen.device.interface import LaunchReport
+from ptxgen.device.interface import Device, LaunchReport
 from ptxgen.device.kernel import Kernel
 from ptxgen.device.launch import Extent
 from ptxgen.device.reference import Comparison, compare
 from ptxgen.errors import LaunchError
 
+HARDWARE = "hardware"  # the schedule of a GPU, which nobody chooses
+HARDWARE_NOTE = "run on a GPU: only numbers, and memory around the outputs, were checked"
 RACES_NOTE = "races and missing fences are not checked in this version: only broken machine rules and wrong numbers"
 
 
@@ -42,6 +44,7 @@ class Run:
 
 @click.command()
 @kernel_options
+@device_options(default="emulator")
 @click.option(
     "--policy",
     "policies",
@@ -62,6 +65,9 @@ def verify(
     grid: Extent | None,
     seed: int,
     workers: int | None,
+    device_name: str,
+    compiler: str,
+    timeout_seconds: float,
     policies: tuple[str, ...],
     as_json: bool,
 ) -> None:
@@ -69,15 +75,18 @@ def verify(
     broken rule of the machine and every wrong number.
 
     The sizes are those of the launch description, or the one given by -m, -n and -k; a persistent kernel
-    also runs with grids of 1 and 2 CTAs. Exit code 1 if anything was found.
+    also runs with grids of 1 and 2 CTAs. On a GPU (--device) only wrong numbers show. Exit code 1 if anything
+    was found.
     """
-    kernel, device = open_kernel(
-        file, launch_file, step_number, target, settings, lambda name: EmulatedDevice(chip_for(name), workers=workers)
-    )
+    open_on = partial(open_device, device_name, compiler=compiler, timeout_seconds=timeout_seconds, workers=workers)
+    kernel, device = open_kernel(file, launch_file, step_number, target, settings, open_on)
+    emulated = isinstance(device, EmulatedDevice)
+    if policies and not emulated:
+        raise click.UsageError("--policy goes with the emulator; a GPU has a schedule of its own")
     runs = []
     for problem in _problems(kernel, {"M": m, "N": n, "K": k}):
         for extent in _grids(kernel, grid):
-            for policy in policies or POLICIES:
+            for policy in policies or (POLICIES if emulated else (HARDWARE,)):
                 runs.append(_run(kernel, device, problem, extent, policy, seed))
                 if not as_json:
                     _show(runs[-1])
@@ -87,7 +96,7 @@ def verify(
     else:
         if kernel.description.expect is None:
             click.echo('numbers not checked: the launch description has no "expect"')
-        click.echo(RACES_NOTE)
+        click.echo(RACES_NOTE if emulated else HARDWARE_NOTE)
         found = sum(not run.clean for run in runs)
         click.echo(f"{kernel.name}: {len(runs)} runs, " + ("nothing found" if clean else f"{found} with findings"))
     if not clean:
@@ -111,11 +120,10 @@ def _grids(kernel: Kernel, grid: Extent | None) -> tuple[Extent | None, ...]:
     return ((1, 1, 1), (2, 1, 1), None)
 
 
-def _run(
-    kernel: Kernel, device: EmulatedDevice, problem: dict[str, int], grid: Extent | None, policy: str, seed: int
-) -> Run:
-    device.policy, device.seed = policy, seed
-    device.progress = progress = Progress(f"{size_text(problem)} {policy}: CTAs done")
+def _run(kernel: Kernel, device: Device, problem: dict[str, int], grid: Extent | None, policy: str, seed: int) -> Run:
+    progress = Progress(f"{size_text(problem)} {policy}: CTAs done")
+    if isinstance(device, EmulatedDevice):
+        device.policy, device.seed, device.progress = policy, seed, progress
     launch = kernel.plan(problem, grid=grid)
     # Integers: every order of summation gives the same sum, so one wrong element in a thousand shows.
     inputs: dict[str, Matrix] = {

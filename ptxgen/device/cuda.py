@@ -22,11 +22,11 @@ from ptxgen.device.cuda_gemm import CudaGemm
 from ptxgen.device.cuda_launch import LaunchPlan, TensorMapEncoder
 from ptxgen.device.cuda_memory import CudaBuffer
 from ptxgen.device.cuda_module import COMPILERS, Compiler, CudaModule, load_module
-from ptxgen.device.cuda_stream import CudaEvent, CudaStream, HungKernelError, stream_handle
+from ptxgen.device.cuda_stream import CudaEvent, CudaStream, stream_handle
 from ptxgen.device.description import LaunchDescription
 from ptxgen.device.interface import Buffer, DeviceProperties, EncodedArgument, LaunchReport, Module, Stream
 from ptxgen.device.launch import Launch
-from ptxgen.errors import DeviceError, UnknownNameError
+from ptxgen.errors import DeviceError, HungKernelError, UnknownNameError
 from ptxgen.hardware.targets import TARGETS, Target, target_loads_on
 from ptxgen.hardware.tensor_map import TensorMap
 
@@ -227,9 +227,7 @@ def cuda_devices(driver: CudaDriver | None = None) -> tuple[CudaDeviceInfo, ...]
             _attribute(driver, handle, "COMPUTE_CAPABILITY_MAJOR"),
             _attribute(driver, handle, "COMPUTE_CAPABILITY_MINOR"),
         )
-        infos.append(
-            CudaDeviceInfo(ordinal=ordinal, name=name.split(b"\0", 1)[0].decode(), capability=capability)
-        )
+        infos.append(CudaDeviceInfo(ordinal=ordinal, name=name.split(b"\0", 1)[0].decode(), capability=capability))
     if not infos:
         raise DeviceError(f"the CUDA driver shows no device (see CUDA_VISIBLE_DEVICES): {USE_EMULATOR}")
     return tuple(infos)

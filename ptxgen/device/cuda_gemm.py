@@ -195,9 +195,7 @@ class CudaGemm:
         for operand in (a, b):
             if _overlap(operand, self._types[0].bytes, d, size):
                 raise LaunchError(f"{d} overlaps {operand}; the kernel reads its operands while it writes")
-        pitches = tuple(
-            matrix.pitch_bytes(kind.bytes) for matrix, kind in zip((a, b, d), self._types, strict=True)
-        )
+        pitches = tuple(matrix.pitch_bytes(kind.bytes) for matrix, kind in zip((a, b, d), self._types, strict=True))
         plan_key = m, n, k, pitches, grid, programmatic
         plan = self._plans.get(plan_key)
         if plan is None:

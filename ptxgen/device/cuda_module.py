@@ -65,9 +65,7 @@ def load_module(
     else:
         handle, log = _load_assembled(driver, text, name, head.target, chip)
     functions = {entry: _function(driver, handle, entry, chip) for entry in head.entries}
-    return CudaModule(
-        name=name, target=head.target, entries=head.entries, functions=functions, log=log, handle=handle
-    )
+    return CudaModule(name=name, target=head.target, entries=head.entries, functions=functions, log=log, handle=handle)
 
 
 def check_target(target_name: str, name: str, chip: Target, device_name: str) -> None:

@@ -6,7 +6,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 from ptxgen.device.interface import Event, Stream
-from ptxgen.errors import DeviceError, LaunchError
+from ptxgen.errors import DeviceError, HungKernelError, LaunchError
 
 if TYPE_CHECKING:
     from ptxgen.device.cuda import CudaDevice
@@ -15,10 +15,6 @@ LEGACY_STREAM = 1  # CU_STREAM_LEGACY: the default stream, by a name that DLPack
 
 _FIRST_PAUSE_SECONDS = 50e-6
 _LONGEST_PAUSE_SECONDS = 5e-3
-
-
-class HungKernelError(DeviceError):
-    """A kernel that did not end in time. It still runs: the process cannot use its device any more."""
 
 
 class CudaStream:
