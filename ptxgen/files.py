@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-
 from collections.abc import Iterator
 from pathlib import Path
 from typing import BinaryIO

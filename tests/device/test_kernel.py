@@ -28,7 +28,8 @@ def operands(m: int, n: int, k: int, name: str = "f16") -> tuple[Matrix, Matrix]
 
 
 def product(a: Matrix, b: Matrix) -> Matrix:
-    return a.astype(np.float64) @ b.astype(np.float64).T
+    d: Matrix = a.astype(np.float64) @ b.astype(np.float64).T
+    return d
 
 
 def emulated(path: Path, **options: Any) -> Kernel:
@@ -72,7 +73,7 @@ def test_launch_writes_into_out_of_any_strides(step6: Kernel) -> None:
     with pytest.raises(LaunchError, match=r"got float32 \(130, 40\)"):
         step6.launch(a, b, out=np.zeros((130, 40), np.float32))
     with pytest.raises(LaunchError, match="got list"):
-        step6.launch(a, b, out=[])  # type: ignore[arg-type]
+        step6.launch(a, b, out=[])
     frozen = np.zeros((130, 40), np.float16)
     frozen.flags.writeable = False
     with pytest.raises(LaunchError, match="out is read-only"):

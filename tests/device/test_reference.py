@@ -22,7 +22,8 @@ def operands(kind: str, m: int = 600, n: int = 40, k: int = 96, name: str = "f16
 
 def product(a: Matrix, b: Matrix, dtype: Any) -> Matrix:
     """What a right kernel gives: a float32 sum, rounded once."""
-    return (a.astype(np.float32) @ b.astype(np.float32).T).astype(dtype)
+    d: Matrix = (a.astype(np.float32) @ b.astype(np.float32).T).astype(dtype)
+    return d
 
 
 @pytest.mark.parametrize("dtype", OUTPUTS)

@@ -34,7 +34,7 @@ def new_environment(folder: Path) -> tuple[Path, dict[str, str]]:
 @pytest.mark.parametrize("editable", [False, True], ids=["wheel", "editable"])
 def test_installed_package_emits_from_any_folder(tmp_path: Path, editable: bool) -> None:
     python, environment = new_environment(tmp_path / "venv")
-    pip = [python, "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
+    pip = [str(python), "-m", "pip", "install", "--quiet", "--no-deps", "--no-index", "--no-build-isolation"]
     subprocess.run([*pip, *(["--editable"] if editable else []), str(ROOT)], env=environment, check=True)
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
