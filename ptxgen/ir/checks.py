@@ -3,7 +3,8 @@
 `check` raises ProgramError listing what it found. The protocol is played through
 (ptxgen.ir.protocol) for K tile counts of 1, depth, depth + 1 and 2 depth + 1 and for none, one and
 several tiles a CTA: stages and phases repeat after 2 depth K tiles, so these reach every state in
-which a cursor can meet a loop's beginning or end.
+which a cursor can meet a loop's beginning or end. Where roles run ahead of each other, five tiles
+take a pair of accumulators through all its phases.
 """
 
 from __future__ import annotations
@@ -40,7 +41,8 @@ def protocol_violations(program: Program) -> list[str]:
     """The first broken rule of the synchronisation protocol, with the counts that show it."""
     depth = max((barrier.stages for barrier in program.barriers), default=1)
     parts = parts_of(program)
-    cases = [(1, 0), (1, 2), (depth, 2), (depth + 1, 2), (2 * depth + 1, 2)]
+    many = 2 if len(program.roles) == 1 else 5
+    cases = [(1, 0), (1, many), (depth, 2), (depth + 1, 2), (2 * depth + 1, 2)]
     for k_tiles, tiles in dict.fromkeys(cases):
         parameters = {"k_tiles": k_tiles, "m_tiles": 1, "n_tiles": tiles}
         slow: list[int | None] = [None]

@@ -121,8 +121,11 @@ class Simulation:
                     del threads[index]
                 moved = moved or self._steps > before
             if not moved and threads:
-                stuck = "; ".join(f"warp {i} {warps[i].blocked}" for i in sorted(threads))
-                raise ProtocolError(f"deadlock: {stuck}")
+                stuck: dict[str, list[str]] = {}
+                for index in sorted(threads):
+                    stuck.setdefault(warps[index].blocked, []).append(str(index))
+                what = "; ".join(f"warp {', '.join(who)} {where}" for where, who in stuck.items())
+                raise ProtocolError(f"deadlock: {what}")
         self._at_exit(warps)
 
     def _at_exit(self, warps: list[Warp]) -> None:
