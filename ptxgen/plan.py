@@ -230,6 +230,6 @@ def _plan(spec: GemmSpec) -> Plan:
         row_blocks=tile.m // 64 // spec.consumers,
         consumers=spec.consumers,
         pipe_depth=spec.pipe_depth,
-        tmem_columns=allocation_columns(tile.n) if chip.tmem_columns else 0,
+        tmem_columns=allocation_columns(tile.n * spec.accumulators) if chip.tmem_columns else 0,
         smem_limit_bytes=chip.smem_optin_bytes,
     )

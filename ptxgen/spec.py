@@ -115,6 +115,7 @@ class GemmSpec:
     cta_group: int = 1
     roles: str = "unified"
     consumers: int = 1
+    accumulators: int = 1
     scheduler: Scheduler = field(default_factory=Scheduler)
     epilogue: Epilogue = field(default_factory=Epilogue)
 
@@ -130,13 +131,15 @@ class GemmSpec:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: one warpgroup, or one producer and the consumer warpgroups."""
-        return 128 * (1 + self.consumers) if self.roles == "specialized" else 128
+        """Threads of a CTA: one warpgroup, and with specialized roles the warps that they add."""
+        if self.roles == "unified":
+            return 128
+        return 128 * (1 + self.consumers) if self.target == "sm_90a" else 192
 
     @property
     def consumer_warp(self) -> int:
         """The first warp that multiplies."""
-        return 4 if self.roles == "specialized" else 0
+        return 4 if self.roles == "specialized" and self.target == "sm_90a" else 0
 
     @property
     def hash(self) -> str:
@@ -279,7 +282,7 @@ def _parse_extents(key: str, value: str) -> tuple[int, ...]:
 
 def _type_violations(spec: GemmSpec) -> list[str]:
     found = []
-    integers = ("step", "pipe_depth", "cta_group", "consumers", "tile.m", "tile.n", "tile.k")
+    integers = ("step", "pipe_depth", "cta_group", "consumers", "accumulators", "tile.m", "tile.n", "tile.k")
     for name, value in spec.settings().items():
         optional = name in ("operand_swizzle", "epilogue.slice_n", "scheduler.group")
         wanted: type = str
@@ -333,11 +336,17 @@ def _tcgen05_violations(spec: GemmSpec) -> list[str]:
         found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
     if spec.consumers != 1:
         found.append(f"consumers={spec.consumers}: more than one is not built yet for {spec.target}")
+    if spec.accumulators not in (1, 2):
+        found.append(f"accumulators={spec.accumulators}: one, or two that alternate from tile to tile")
+    elif spec.accumulators == 2 and spec.roles != "specialized":
+        found.append("accumulators=2: only specialized roles can fill one while the other is stored")
     return found
 
 
 def _wgmma_violations(spec: GemmSpec) -> list[str]:
     found = []
+    if spec.accumulators != 1:
+        found.append(f"accumulators={spec.accumulators}: wgmma has one accumulator, in registers")
     consumers, m, n = spec.consumers, spec.tile.m, spec.tile.n
     if consumers not in (1, 2):
         return [f"consumers={consumers}: one or two warpgroups multiply"]

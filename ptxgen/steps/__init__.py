@@ -40,19 +40,15 @@ STEPS: dict[int, Step] = {
         Step(
             number=7,
             title="warp specialization: a producer and consumers",
-            targets=("sm_90a",),
-            choices={
-                "roles": "specialized",
-                "consumers": 2,
-                "tile": Tile(m=128, n=256, k=64),
-                "pipe_depth": 3,
-                "scheduler": _PERSISTENT,
-            },
+            targets=_BOTH,
+            choices={"roles": "specialized", "pipe_depth": 2, "scheduler": _PERSISTENT},
         ),
     )
 }
 LADDER = range(1, 11)
-_TARGET_CHOICES: dict[str, Mapping[str, Any]] = {"sm_90a": {"epilogue": Epilogue(unroll=True)}}
+_TARGET_CHOICES: dict[tuple[str, int], Mapping[str, Any]] = {
+    ("sm_90a", 7): {"consumers": 2, "tile": Tile(m=128, n=256, k=64), "pipe_depth": 3}
+}
 
 
 def step(number: int, *, target: str = "sm_100a") -> GemmSpec:
@@ -62,7 +58,10 @@ def step(number: int, *, target: str = "sm_100a") -> GemmSpec:
     built yet for the target.
     """
     known = _known(number, target)
-    return GemmSpec(step=number, target=target, **{**_TARGET_CHOICES.get(target, {}), **known.choices})
+    usual = {"epilogue": Epilogue(unroll=target == "sm_90a")}
+    return GemmSpec(
+        step=number, target=target, **{**usual, **known.choices, **_TARGET_CHOICES.get((target, number), {})}
+    )
 
 
 def build(spec: GemmSpec) -> Program:

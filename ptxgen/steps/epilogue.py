@@ -5,6 +5,7 @@ from __future__ import annotations
 from ptxgen.ir.declarations import NamedBarrier, Operand, Register
 from ptxgen.ir.ops import (
     AdvanceCursor,
+    Arrive,
     CommitStores,
     Compare,
     FenceProxyAsync,
@@ -41,10 +42,11 @@ class Epilogue:
         self._not_storer = builder.registers["not_issuer"]
         self._row = schedule.m_coord
         self._source = "staging"
+        self._empty: Register | None = None
 
     def set_up(self) -> None:
         """Once per CTA, or once per consumer: the places in staging."""
-        if self._spec.roles == "specialized":
+        if self._spec.roles == "specialized" and not self._unit.tmem_columns:
             self._take_part()
         self._writer.set_up(self._builder.registers[self._source])
 
@@ -82,9 +84,9 @@ class Epilogue:
         """Everything between the K loop and the next tile."""
         builder, unit = self._builder, self._unit
         builder.emit(Section(comment="epilogue"))
-        if self._unit.single_walker or self._schedule.persistent:
-            what = "the accumulator is complete, staging is free" if unit.single_walker else "staging is free"
-            self._sync(what)
+        announced = unit.single_walker and self._spec.roles == "unified"
+        if announced or self._schedule.persistent:
+            self._sync("the accumulator is complete, staging is free" if announced else "staging is free")
         unit.accumulator_ready()
         if self._spec.consumers > 1:
             self._row = builder.register("store_m_coord", GROUP)
@@ -101,10 +103,19 @@ class Epilogue:
             with builder.while_not("slice_loop", "slices_done", leave, (head,), rolled=True):
                 self._slice(0, "")
                 builder.integer("add.u32", index, index, 1, comment="next slice")
+        if self._empty:
+            unit.accumulator_read()
+            builder.emit(Arrive(address=at(self._empty), comment="this thread has read the accumulator"))
         if not self._writer.by_slices:
             self._hand_over()
             self._store("stores_issued", self._schedule.n_coord, builder.registers[self._source])
-        unit.accumulator_returned()
+        if not self._empty:
+            unit.accumulator_returned()
+
+    def take_accumulator(self, tmem: Register, empty: Register) -> None:
+        """The next tile's accumulator, and the mbarrier that hands it back."""
+        self._empty = empty
+        self._writer.take_accumulator(tmem)
 
     def drain(self) -> None:
         """The issuer's stores are complete, for everyone to see, before the CTA ends."""

@@ -186,7 +186,7 @@ class GemmKernel:
         builder = self.builder
         for name in ("a_map", "b_map", "d_map"):
             builder.emit(PrefetchTensorMap(tensor_map=builder.registers[name]))
-        for barrier in (self._loaded_barrier, self._released_barrier):
+        for barrier in self._barriers():
             for stage in range(barrier.stages):
                 builder.emit(
                     InitBarrier(
@@ -196,6 +196,9 @@ class GemmKernel:
                     )
                 )
         builder.emit(FenceBarrierInit(comment="before the asynchronous units use them"))
+
+    def _barriers(self) -> tuple[Barrier, ...]:
+        return (self._loaded_barrier, self._released_barrier)
 
     def set_up_epilogue(self) -> None:
         """The places of the epilogue's threads in staging, before the tile loop."""
@@ -250,7 +253,7 @@ class GemmKernel:
     def _walk(self) -> Iterator[None]:
         self.builder.integer("mov.b32", self._load_k_tile, 0, comment="next K tile to load")
         yield
-        if self._schedule.persistent:
+        if self._schedule.persistent and self._unit.single_walker:
             self._epilogue.staging_free()
 
     @contextmanager
@@ -375,7 +378,9 @@ class GemmKernel:
             self.builder.emit(AdvanceCursor(cursor=cursor, comment=f"next stage of the {cursor.name} cursor"))
 
     def store_tile(self) -> None:
-        """The epilogue: accumulator to D."""
+        """The epilogue: accumulator to D, behind the barrier that all its warps meet at."""
+        if self._schedule.persistent and not self._unit.single_walker:
+            self._epilogue.staging_free()
         self._epilogue.store_tile()
 
     def _visit(self, walker: Walker, *, buffer: bool) -> None:
@@ -428,7 +433,7 @@ class GemmKernel:
             tmem_columns=chip.tmem_columns,
             parameters=(*self._tensor_maps(), self._k_tiles_parameter, *self._schedule.parameters),
             buffers=self._buffers(),
-            barriers=(self._loaded_barrier, self._released_barrier),
+            barriers=self._barriers(),
             named_barriers=self._epilogue.barriers,
             registers=tuple(builder.registers.values()),
             setup=self._setup,

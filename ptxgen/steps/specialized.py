@@ -1,7 +1,8 @@
-"""SpecializedKernel: roles of their own warpgroups, joined by a ring of full and empty stages.
+"""SpecializedKernel: roles of their own warps, joined by rings of full and empty stages.
 
-On sm_90a one producer warpgroup loads (one thread of it) and one or two consumer warpgroups multiply
-and store; setmaxnreg moves registers from the one to the others.
+A producer loads. On sm_90a consumer warpgroups multiply and store, and setmaxnreg moves registers
+from the producer to them. On sm_100a one warp multiplies into tensor memory and a warpgroup stores,
+so a second accumulator lets the one work on while the other stores.
 """
 
 from __future__ import annotations
@@ -9,61 +10,70 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptxgen.ir.declarations import Cursor, Register
-from ptxgen.ir.ops import AdvanceCursor, Arrive, Return, Section, SetMaxRegisters, StartCursor, WgmmaWait
+from ptxgen.ir.declarations import Barrier, Cursor, Register
+from ptxgen.ir.ops import (
+    AdvanceCursor,
+    Arrive,
+    CommitMma,
+    Return,
+    Section,
+    SetMaxRegisters,
+    StartCursor,
+    WgmmaWait,
+)
 from ptxgen.ir.program import Role
+from ptxgen.plan import BARRIER_SLOT_BYTES
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
 from ptxgen.steps.gemm import GemmKernel, Walker
+from ptxgen.steps.tcgen05 import Tcgen05
 from ptxgen.steps.wgmma import Wgmma
 
-PRODUCER_REGISTERS = 24
-CONSUMER_REGISTERS = 240
+STORER_THREADS = 128
 
 
 class SpecializedKernel(GemmKernel):
-    """The verbs of step 7. Stage release is an mbarrier of each stage, `released`."""
+    """What the roles of both targets share: the producer and the release of stages."""
+
+    producer_warps = (0, 1)
+    """First warp and number of warps of the producer; its first warp loads."""
+
+    producer_registers: int | None = None
 
     def __init__(self, spec: GemmSpec) -> None:
         self.released_stages = spec.pipe_depth
         super().__init__(spec, ring=True)
-        assert isinstance(self._unit, Wgmma)
-        self._wgmma: Wgmma = self._unit
 
     @contextmanager
     def producer(self) -> Iterator[None]:
-        """The first warpgroup; of it only warp 0 goes on."""
-        with (
-            self._role("producer", 0, 4, PRODUCER_REGISTERS),
-            self.builder.guard("idle", self._not_issuer, comment="one warp loads", negate=True),
-        ):
+        """One warp, in which one thread issues the loads."""
+        with self._role("producer", *self.producer_warps, self.producer_registers), self._loading_warp():
             self._issuer_alone = True
             yield
             self._issuer_alone = False
 
     @contextmanager
-    def consumers(self) -> Iterator[None]:
-        """The other warpgroups; each takes its rows of A, of staging and of D."""
-        with self._role("consumer", 4, 4 * self.spec.consumers, CONSUMER_REGISTERS):
-            self._wgmma.take_rows()
-            self._epilogue.set_up()
-            yield
-            self._epilogue.drain()
+    def _loading_warp(self) -> Iterator[None]:
+        yield
 
     @contextmanager
-    def _role(self, name: str, first_warp: int, warps: int, registers: int) -> Iterator[None]:
+    def _role(self, name: str, first_warp: int, warps: int, registers: int | None) -> Iterator[None]:
         builder = self.builder
         if not self._roles:
             self._setup = builder.take()
         skip = builder.register(f"not_{name}", "threads", "pred")
         opcode, bound = ("ge.u32", warps) if first_warp == 0 else ("lt.u32", first_warp)
+        title = f"{name}: warps {first_warp} to {first_warp + warps - 1}"
+        if warps == 1:
+            opcode, bound, title = "ne.u32", first_warp, f"{name}: warp {first_warp}"
         with builder.block() as test:
-            builder.emit(Section(comment=f"{name}: warps {first_warp} to {first_warp + warps - 1}"))
+            builder.emit(Section(comment=title))
             builder.compare(opcode, skip, builder.registers["warp"], bound, comment=f"not a {name}")
         with builder.block() as body:
-            grow = registers == CONSUMER_REGISTERS
-            verb = "take" if grow else "give up"
-            builder.emit(SetMaxRegisters(registers=registers, grow=grow, comment=f"{verb} registers"))
+            if registers is not None:
+                grow = name == "consumer"
+                verb = "take" if grow else "give up"
+                builder.emit(SetMaxRegisters(registers=registers, grow=grow, comment=f"{verb} registers"))
             builder.scope = f"{name}_"
             yield
             builder.scope = ""
@@ -92,10 +102,42 @@ class SpecializedKernel(GemmKernel):
             builder.compare("lt.u32", again, self._load_k_tile, k_tiles, comment="K tiles remain")
 
     def wait_free(self, walker: Walker) -> None:
-        """Wait until all consumer warps have released the cursor's stage."""
+        """Wait until the cursor's stage is released."""
         address = self._released_of(walker.cursor)
         assert walker.cursor.phase is not None
         self._wait("wait_free", address, walker.cursor.phase, "the stage is free")
+
+    def _released_of(self, cursor: Cursor) -> Register:
+        address = self.builder.register(f"{cursor.name}_released", cursor.name)
+        self._stage_address(address, self.builder.registers["released"], cursor, 8, "mbarrier of its release")
+        return address
+
+
+class WarpgroupKernel(SpecializedKernel):
+    """sm_90a: consumer warpgroups multiply and store."""
+
+    producer_warps = (0, 4)
+    producer_registers = 24
+    consumer_registers = 240
+
+    def __init__(self, spec: GemmSpec) -> None:
+        super().__init__(spec)
+        assert isinstance(self._unit, Wgmma)
+        self._wgmma: Wgmma = self._unit
+
+    @contextmanager
+    def _loading_warp(self) -> Iterator[None]:
+        with self.builder.guard("idle", self._not_issuer, comment="one warp loads", negate=True):
+            yield
+
+    @contextmanager
+    def consumers(self) -> Iterator[None]:
+        """The other warpgroups; each takes its rows of A, of staging and of D."""
+        with self._role("consumer", 4, 4 * self.spec.consumers, self.consumer_registers):
+            self._wgmma.take_rows()
+            self._epilogue.set_up()
+            yield
+            self._epilogue.drain()
 
     def release_cursor(self) -> Cursor:
         """The consumers' second walker: it trails the first by the batch that is still in flight."""
@@ -125,8 +167,6 @@ class SpecializedKernel(GemmKernel):
         """The last batch is complete: the accumulator is there and its stage is free."""
         self.builder.emit(WgmmaWait(pending=0, comment="the accumulator is complete"))
         self._release(cursor, "released_last")
-        if self._schedule.persistent:
-            self._epilogue.staging_free()
 
     def _release(self, cursor: Cursor, label: str) -> None:
         builder = self.builder
@@ -135,7 +175,119 @@ class SpecializedKernel(GemmKernel):
             builder.emit(Arrive(address=at(address), comment="this warp has read the stage"))
         builder.emit(AdvanceCursor(cursor=cursor, comment="next stage to release"))
 
-    def _released_of(self, cursor: Cursor) -> Register:
-        address = self.builder.register(f"{cursor.name}_released", cursor.name)
-        self._stage_address(address, self.builder.registers["released"], cursor, 8, "mbarrier of its release")
+
+class TmemKernel(SpecializedKernel):
+    """sm_100a: one warp multiplies, a warpgroup stores; they hand the accumulators to and fro."""
+
+    producer_warps = (5, 1)
+
+    def __init__(self, spec: GemmSpec) -> None:
+        stages = spec.accumulators
+        self._full = Barrier(name="acc_full", offset=3 * BARRIER_SLOT_BYTES, arrivals=1, stages=stages)
+        self._empty = Barrier(name="acc_empty", offset=4 * BARRIER_SLOT_BYTES, arrivals=STORER_THREADS, stages=stages)
+        super().__init__(spec)
+        assert isinstance(self._unit, Tcgen05)
+        self._tcgen05: Tcgen05 = self._unit
+
+    def _barriers(self) -> tuple[Barrier, ...]:
+        return (*super()._barriers(), self._full, self._empty)
+
+    def _name_shared_memory(self) -> None:
+        super()._name_shared_memory()
+        builder = self.builder
+        builder.smem_address("acc_full", self._smem, self._full, "mbarrier: the accumulator is complete")
+        builder.smem_address("acc_empty", self._smem, self._empty, "mbarrier: the accumulator has been read")
+
+    def _name_constants(self) -> None:
+        super()._name_constants()
+        if self.spec.accumulators > 1:
+            self.builder.constant("acc_count", "pipeline", self.spec.accumulators, "accumulators")
+
+    @contextmanager
+    def multiplier(self) -> Iterator[None]:
+        """One warp, in which one thread issues the MMAs."""
+        with self._role("multiplier", 4, 1, None):
+            yield
+
+    @contextmanager
+    def storers(self) -> Iterator[None]:
+        """A warpgroup, whose warps read their own lanes of tensor memory; warp 0 stores and ends."""
+        with self._role("storer", 0, 4, None):
+            self._epilogue.set_up()
+            yield
+            with self.builder.guard("ended", self._not_issuer, comment="warp 0 ends", negate=True):
+                self._epilogue.drain()
+                self._unit.accumulator_returned()
+                self._unit.free()
+
+    def accumulator_cursor(self, name: str, *, start_phase: int = 0) -> Cursor:
+        """A walker over the accumulators, one step a tile."""
+        builder = self.builder
+        several = self.spec.accumulators > 1
+        cursor = Cursor(
+            name=name,
+            stage_count=builder.registers["acc_count"] if several else None,
+            stage=builder.register(f"{name}_stage", name) if several else None,
+            phase=builder.register(f"{name}_phase", name),
+            wrapped=builder.register(f"{name}_wrapped", name, "pred") if several else None,
+            start_phase=start_phase,
+        )
+        builder.emit(StartCursor(cursor=cursor, comment=f"{name} cursor"))
+        return cursor
+
+    def wait_accumulator_empty(self, cursor: Cursor) -> None:
+        """Wait until the storers have read the accumulator of two tiles ago, or of the last one."""
+        self._wait_accumulator("wait_empty", "acc_empty", cursor, "the accumulator may be overwritten")
+        self._unit.accumulator_returned()
+
+    def wait_accumulator_full(self, cursor: Cursor) -> None:
+        """Wait until the tile's MMAs are complete."""
+        self._wait_accumulator("wait_full", "acc_full", cursor, "the accumulator is complete")
+
+    def multiply(self, walker: Walker, cursor: Cursor) -> None:
+        """Multiply the cursor's stage; its release reports the read operands."""
+        registers = self.builder.registers
+        released = at(self._released_of(walker.cursor))
+        self._tcgen05.multiply(walker.cursor, registers["k_tile"], released, self._accumulator_of(cursor))
+
+    def report_accumulator(self, cursor: Cursor) -> None:
+        """acc_full completes with the tile's MMAs."""
+        builder = self.builder
+        full = self._barrier_of("acc_full", cursor)
+        with builder.guard("tile_reported", self._elected, comment="one thread issues"):
+            builder.emit(CommitMma(address=at(full), comment="arrives when the tile's MMAs are done"))
+        builder.emit(AdvanceCursor(cursor=cursor, comment="next accumulator"))
+
+    def store_accumulator(self, cursor: Cursor) -> None:
+        """The epilogue; the accumulator is handed back as soon as it is in registers or staging."""
+        if self._schedule.persistent:
+            self._epilogue.staging_free()
+        self._epilogue.take_accumulator(self._accumulator_of(cursor), self._barrier_of("acc_empty", cursor))
+        self._epilogue.store_tile()
+        self.builder.emit(AdvanceCursor(cursor=cursor, comment="next accumulator"))
+
+    def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
+        assert cursor.phase is not None
+        self._wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment)
+
+    def _barrier_of(self, barrier: str, cursor: Cursor) -> Register:
+        registers = self.builder.registers
+        if cursor.stage is None:
+            return registers[barrier]
+        address = self.builder.register(f"{cursor.name}_{barrier.removeprefix('acc_')}", cursor.name)
+        self._stage_address(address, registers[barrier], cursor, 8, "its mbarrier")
+        return address
+
+    def _accumulator_of(self, cursor: Cursor) -> Register:
+        if cursor.stage is None:
+            return self._tcgen05.tmem
+        address = self.builder.register(f"{cursor.name}_tmem", cursor.name)
+        self.builder.integer(
+            "mad.lo.u32",
+            address,
+            cursor.stage,
+            self.spec.tile.n,
+            self._tcgen05.tmem,
+            comment="columns of the accumulator",
+        )
         return address

@@ -43,6 +43,10 @@ class StagingWriter:
                 wrapped=builder.register("staging_wrapped", GROUP, "pred"),
             )
 
+    def take_accumulator(self, tmem: Register) -> None:
+        """Read the next tile from this accumulator in tensor memory."""
+        raise NotImplementedError
+
     def start(self) -> None:
         """Before a tile's first slice."""
 

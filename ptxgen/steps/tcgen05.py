@@ -65,9 +65,8 @@ class Tcgen05:
             FenceAfterSync(comment="TMEM is used only after its allocation"),
             ReadTmemAddress(dst=self.tmem, address=slot, comment="accumulator: lane 0, column 0"),
         )
-        warp = builder.registers["warp"]
-        lane_stride = 32 << TMEM_LANE_SHIFT
-        builder.integer("mad.lo.u32", self._row, warp, lane_stride, self.tmem, comment="this warp's 32 lanes")
+        if self._spec.accumulators == 1:
+            self.writer.take_accumulator(self.tmem)
 
     def free(self) -> None:
         """The allocating warp frees the columns."""
@@ -95,8 +94,11 @@ class Tcgen05:
         )
         describe_stage_0(builder, spec, ring, self._bases)
 
-    def multiply(self, cursor: Cursor, k_tile: Register, done: Address) -> None:
-        """One thread issues an MMA for every 32 bytes of K and commits them to the mbarrier."""
+    def multiply(self, cursor: Cursor, k_tile: Register, done: Address, tmem: Register | None = None) -> None:
+        """One thread issues an MMA for every 32 bytes of K and commits them to the mbarrier.
+
+        `tmem` is the accumulator's address where there are several.
+        """
         builder, plan = self._builder, self._plan
         a, b = self._stage_descriptors(cursor)
         accumulate = builder.register("accumulate", "mma", "pred")
@@ -112,7 +114,7 @@ class Tcgen05:
                 first = index * plan.mma_k
                 builder.emit(
                     Mma(
-                        tmem=self.tmem,
+                        tmem=tmem or self.tmem,
                         a=a_now,
                         b=b_now,
                         instruction=self._idesc,
@@ -143,7 +145,7 @@ class Tcgen05:
 
     def accumulator_returned(self) -> None:
         """Order the next MMA, or the deallocation, after that barrier."""
-        self._builder.emit(FenceAfterSync(comment="the next MMA comes after the barrier"))
+        self._builder.emit(FenceAfterSync(comment="the accumulator is free after the barrier"))
 
 
 class TmemWriter(RowWriter):
@@ -153,6 +155,11 @@ class TmemWriter(RowWriter):
         super().__init__(builder, spec)
         self._tmem_row = tmem_row
         self._slice = builder.register("slice_tmem", "epilogue")
+
+    def take_accumulator(self, tmem: Register) -> None:
+        warp = self.builder.registers["warp"]
+        lane_stride = 32 << TMEM_LANE_SHIFT
+        self.builder.integer("mad.lo.u32", self._tmem_row, warp, lane_stride, tmem, comment="this warp's 32 lanes")
 
     def start(self) -> None:
         self.builder.integer("mov.b32", self._slice, self._tmem_row, comment="first slice of the accumulator")
