@@ -59,6 +59,9 @@ class _Item:
     ends: Ends | None = None
     guard: tuple[int, bool] | None = None
     tensor: bool = False
+    tmem_load: bool = False
+    tmem_wait: bool = False
+    early_use: bool = False  # of a register that a tcgen05.ld may not have delivered yet
     shares_global: bool = False
     skip: int | None = None  # a synthetic branch: the item index that it may jump to
 
@@ -96,6 +99,8 @@ def _items(
             decode.reads,
             tuple(decode.writes),
             tensor=decode.tensor,
+            tmem_load=decode.tmem_load,
+            tmem_wait=decode.tmem_wait,
             shares_global=decode.shares_global,
         )
         if isinstance(op, Ends):
@@ -166,6 +171,7 @@ class _Builder:
         reads, kills = zip(*(_uses(body) for body in bodies), strict=True)
         live = live_in(successors, reads, kills)
         self._poison(live[0])
+        _mark_early_uses(bodies, successors)
         segments = tuple(self._segment(n, body, meets[n]) for n, body in enumerate(bodies))
         return Code(
             entry=self._entry,
@@ -208,7 +214,8 @@ class _Builder:
         masked: list[Masked] = []
         for index, item in enumerate(straight):
             assert item.op is not None
-            op, writes = item.op, tuple(slot for slot in item.writes if slot != self._slots.sink)
+            op = _delivered(item.op, item.line) if item.early_use else item.op
+            writes = tuple(slot for slot in item.writes if slot != self._slots.sink)
             if item.guard is not None:
                 op = _guarded(op, item.guard, tuple((s, self._slots.widths[s]) for s in writes))
             if item.tensor and not any(later.tensor for later in straight[index + 1 :]):
@@ -232,6 +239,29 @@ class _Builder:
         widths = tuple((slot, self._slots.widths[slot]) for slot in item.writes)
         resume = following - 1 if ends.repeats else following
         return _blocking(ends.op, following, resume, item.written, widths)
+
+
+def _mark_early_uses(bodies: list[list[_Item]], successors: list[tuple[int, ...]]) -> None:
+    """Marks items that touch a tcgen05.ld's destination where no tcgen05.wait::ld came between on
+    every way; the hardware makes such a read wait, but not the reads' order with memory."""
+    if not any(item.tmem_load for body in bodies for item in body):
+        return
+    pending = [0] * len(bodies)
+    work = list(range(len(bodies)))
+    while work:
+        number = work.pop()
+        loads = pending[number]
+        for item in bodies[number]:
+            touched = (item.reads | item.written) & loads
+            item.early_use |= bool(touched)
+            if (item.tmem_wait or touched) and item.guard is None:
+                loads = 0
+            if item.tmem_load:
+                loads |= item.written
+        for after in successors[number]:
+            if after != EXIT and loads & ~pending[after]:
+                pending[after] |= loads
+                work.append(after)
 
 
 def _uses(body: list[_Item]) -> tuple[int, int]:
@@ -289,6 +319,16 @@ def _merged(op: Op, r: Registers, writes: tuple[tuple[int, int], ...]) -> None:
     if active is not None:
         for (slot, width), before in zip(writes, old, strict=True):
             r[slot] = merge(active, r[slot], before, width)
+
+
+def _delivered(op: Op, line: int) -> Op:
+    def run(r: Registers) -> None:
+        warp = r[0]
+        if warp.tmem_loads:
+            warp.deliver_loads(line)
+        op(r)
+
+    return run
 
 
 def _then_flush(op: Op) -> Op:

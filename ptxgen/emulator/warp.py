@@ -291,6 +291,21 @@ class Warp:
                 f"{what} is run by lanes {self.bits:#010x} of the live {self.live:#010x}",
             )
 
+    def deliver_loads(self, line: int) -> None:
+        """A register that a tcgen05.ld writes is used before tcgen05.wait::ld: the hardware holds
+        the instruction up, as it does for any load."""
+        unit = self.cta.unit
+        for op in self.tmem_loads:
+            unit.engine.complete(op)
+        self.tmem_loads.clear()
+        unit.note(
+            "missing-wait-ld",
+            "a register that tcgen05.ld writes is used before tcgen05.wait::ld; only the register dependence orders them",
+            self,
+            line,
+            severity="warning",
+        )
+
     def flush_tensor(self) -> None:
         if self.tensor_queue:
             self.cta.unit.engine.flush_tensor(self)

@@ -155,14 +155,15 @@ def _between_integers(d: Decode, target: str, source: str) -> Convert:
 
 
 def _to_integer(d: Decode, target: str, source: str) -> Convert:
-    """Rounds, then clamps to the target's range; NaN gives 0 (64 bits: the sign bit alone)."""
+    """Rounds, then clamps to the target's range; NaN gives 0, or the sign bit alone
+    where either type has 64 bits."""
     rounding = _TO_INTEGER[d.choice(*_TO_INTEGER)]
     ftz = d.flag("ftz")
     d.flag("sat")
     width = TYPE_BITS[target]
     low, high = _limits(target)
     limit = float(high + 1)
-    nan = 1 << 63 if width == 64 else 0
+    nan = 1 << (width - 1) if width == 64 or (source == "f64" and width == 32) else 0
 
     def convert(x: Value) -> Value:
         floats = to_floats(x, source)
