@@ -109,7 +109,7 @@ def tf32(a: float) -> float:
 def same(got: Array, wanted: Array) -> Array:
     """Bit for bit, any NaN for NaN."""
     unsigned = {2: np.uint16, 4: np.uint32, 8: np.uint64}[got.dtype.itemsize]
-    nan = np.isnan(got.astype(np.float64)) & np.isnan(wanted.astype(np.float64))
+    nan = np.isnan(got) & np.isnan(wanted)
     equal: Array = (got.view(unsigned) == wanted.view(unsigned)) | nan
     return equal
 
