@@ -23,7 +23,7 @@ from ptxgen.errors import LaunchError
 
 HARDWARE = "hardware"  # the schedule of a GPU, which nobody chooses
 HARDWARE_NOTE = "run on a GPU: only numbers, and memory around the outputs, were checked"
-RACES_NOTE = "races and missing fences are not checked in this version: only broken machine rules and wrong numbers"
+RACES_NOTE = "races within a CTA and missing fences are not checked in this version"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -114,6 +114,8 @@ class Launch:
                 f"the grid of {description.entry} follows from the problem size; only the grid of a persistent "
                 "kernel (one that depends on SM_COUNT) can be chosen"
             )
+        if grid is not None and any(own == 1 != chosen for own, chosen in zip(description.grid, grid, strict=True)):
+            raise LaunchError(f"the grid of {description.entry} has CTAs along x only; got {grid}")
         x, y, z = (evaluate(extent, symbols, "grid") for extent in description.grid)
         launch = cls(
             entry=description.entry,

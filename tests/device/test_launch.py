@@ -198,6 +198,11 @@ def test_defaults_fill_in_what_is_not_given() -> None:
         description().problem(N=0)
 
 
+def test_grid_of_a_persistent_kernel_stays_one_dimensional() -> None:
+    with pytest.raises(LaunchError, match=r"the grid of gemm has CTAs along x only; got \(3, 3, 1\)"):
+        Launch.of(description(), problem=SMALL, chip=B200, grid=(3, 3, 1))
+
+
 def test_grid_of_other_kernels_is_not_a_choice() -> None:
     fixed = description(grid=[["ceil_div", "N", 128], ["ceil_div", "M", 128], 1])
     assert not fixed.persistent
