@@ -165,11 +165,11 @@ class Registers:
         reads, writes = effects(op)
         for register in (*reads, *writes):
             if register.declared_name not in self._declared:
-                yield from self._report(register, "is not declared")
+                yield from self._report(register.declared_name, "is not declared")
         for register in reads:
             if register.name not in self._written:
                 until = self._pending.get(register.name, "it is written")
-                yield from self._report(register, f"is read, by {type(op).__name__}, before {until}")
+                yield from self._report(register.name, f"is read, by {type(op).__name__}, before {until}")
         names = {register.name for register in writes}
         if isinstance(op, (ir.LoadTmem, ir.Wgmma)):
             until = _LOAD_WAIT if isinstance(op, ir.LoadTmem) else _WGMMA_WAIT
@@ -188,10 +188,10 @@ class Registers:
         for name in delivered:
             del self._pending[name]
 
-    def _report(self, register: Register, fault: str) -> Iterator[str]:
-        if register.name not in self._reported:
-            self._reported.add(register.name)
-            yield f"register {register} {fault}"
+    def _report(self, name: str, fault: str) -> Iterator[str]:
+        if name not in self._reported:
+            self._reported.add(name)
+            yield f"register %{name} {fault}"
 
 
 _WRITTEN_FIELDS: dict[type[ir.Op], tuple[str, ...]] = {

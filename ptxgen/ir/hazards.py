@@ -1,4 +1,4 @@
-"""Shared memory and tensor memory while a Program's synchronisation is played through.
+"""Mbarriers, shared memory and tensor memory while a Program's synchronisation is played through.
 
 They hold who used what last, and refuse a use that may overlap an asynchronous one.
 """
@@ -11,10 +11,70 @@ from functools import lru_cache
 from ptxgen.errors import PtxgenError
 from ptxgen.hardware.instruction_descriptor import decode
 from ptxgen.hardware.tmem import is_allocation, warp_base_lane
-from ptxgen.ir.knowledge import Key, Place, ProtocolError, Warp
+from ptxgen.ir.declarations import Barrier
+from ptxgen.ir.knowledge import Key, Knowledge, Place, ProtocolError, Warp, learn
 
 ADDRESS_LANE_SHIFT = 16
 """A TMEM address has its lane in bits 31-16 and its column in bits 15-0 (PTX ISA 9.1 §9.7.16.1)."""
+
+
+@dataclass(slots=True)
+class Mbarrier:
+    """`init` is the knowledge that the mbarrier is initialised: (warp, its number among the warp's)."""
+
+    place: Place
+    declared: Barrier
+    init: tuple[int, int]
+    pending: int
+    completed: int = 0
+    tx: int = 0
+    expected: int = 0
+    gathered: Knowledge = field(default_factory=dict)
+    published: Knowledge = field(default_factory=dict)
+
+    @property
+    def end_of_phase(self) -> tuple[Key, int]:
+        """What is known when the phase that is now running is over."""
+        return ("phase", self.place), self.completed + 1
+
+    def expect(self, nbytes: int) -> None:
+        self.expected += nbytes
+        if self.expected > self.declared.transaction_bytes:
+            raise ProtocolError(
+                f"barrier {self.place} is told to expect {self.expected} bytes in a phase,"
+                f" {self.declared.transaction_bytes} are declared"
+            )
+        self.tx += nbytes
+
+    def arrive(self, count: int, known: Knowledge) -> None:
+        if count > self.pending:
+            raise ProtocolError(
+                f"barrier {self.place} gets {count} arrivals but only {self.pending} of"
+                f" {self.declared.arrivals} are left in its phase"
+            )
+        self.pending -= count
+        learn(self.gathered, known)
+        self._complete()
+
+    def bring(self, nbytes: int) -> None:
+        self.tx -= nbytes
+        self._complete()
+
+    def _complete(self) -> None:
+        if self.pending or self.tx:
+            return
+        if self.expected != self.declared.transaction_bytes:
+            raise ProtocolError(
+                f"barrier {self.place} completes a phase after {self.expected} bytes,"
+                f" {self.declared.transaction_bytes} are declared"
+            )
+        self.completed += 1
+        self.pending, self.expected = self.declared.arrivals, 0
+        self.published, self.gathered = self.gathered, {}
+
+    def __str__(self) -> str:
+        arrivals = self.declared.arrivals
+        return f"{arrivals - self.pending} of {arrivals} arrivals, {self.tx} bytes expected and not brought"
 
 
 @dataclass(slots=True)

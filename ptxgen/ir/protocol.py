@@ -10,76 +10,16 @@ held back until nothing else can go on: that finds the barrier that runs two pha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass, field
 from typing import Any
 
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Address, Barrier, Hex, Operand, Register, SmemBuffer
-from ptxgen.ir.hazards import SharedMemory, TensorMemory
-from ptxgen.ir.knowledge import ELECTED, Key, Knowledge, Place, ProtocolError, Warp, learn
+from ptxgen.ir.hazards import Mbarrier, SharedMemory, TensorMemory
+from ptxgen.ir.knowledge import ELECTED, Knowledge, Place, ProtocolError, Warp, learn
 from ptxgen.ir.program import WARP_THREADS, Program
 from ptxgen.ir.steering import Parts
 
 MAX_STEPS = 200_000
-
-
-@dataclass(slots=True)
-class _Mbarrier:
-    """`init` is the knowledge that the mbarrier is initialised: (warp, its number among the warp's)."""
-
-    place: Place
-    declared: Barrier
-    init: tuple[int, int]
-    pending: int
-    completed: int = 0
-    tx: int = 0
-    expected: int = 0
-    gathered: Knowledge = field(default_factory=dict)
-    published: Knowledge = field(default_factory=dict)
-
-    @property
-    def end_of_phase(self) -> tuple[Key, int]:
-        """What is known when the phase that is now running is over."""
-        return ("phase", self.place), self.completed + 1
-
-    def expect(self, nbytes: int) -> None:
-        self.expected += nbytes
-        if self.expected > self.declared.transaction_bytes:
-            raise ProtocolError(
-                f"barrier {self.place} is told to expect {self.expected} bytes in a phase,"
-                f" {self.declared.transaction_bytes} are declared"
-            )
-        self.tx += nbytes
-
-    def arrive(self, count: int, known: Knowledge) -> None:
-        if count > self.pending:
-            raise ProtocolError(
-                f"barrier {self.place} gets {count} arrivals but only {self.pending} of"
-                f" {self.declared.arrivals} are left in its phase"
-            )
-        self.pending -= count
-        learn(self.gathered, known)
-        self._complete()
-
-    def bring(self, nbytes: int) -> None:
-        self.tx -= nbytes
-        self._complete()
-
-    def _complete(self) -> None:
-        if self.pending or self.tx:
-            return
-        if self.expected != self.declared.transaction_bytes:
-            raise ProtocolError(
-                f"barrier {self.place} completes a phase after {self.expected} bytes,"
-                f" {self.declared.transaction_bytes} are declared"
-            )
-        self.completed += 1
-        self.pending, self.expected = self.declared.arrivals, 0
-        self.published, self.gathered = self.gathered, {}
-
-    def __str__(self) -> str:
-        arrivals = self.declared.arrivals
-        return f"{arrivals - self.pending} of {arrivals} arrivals, {self.tx} bytes expected and not brought"
 
 
 class Simulation:
@@ -96,7 +36,7 @@ class Simulation:
         self._places: dict[str, SmemBuffer | Barrier] = {}
         self._places.update({buffer.name: buffer for buffer in program.buffers})
         self._places.update({barrier.name: barrier for barrier in program.barriers})
-        self._mbarriers: dict[Place, _Mbarrier] = {}
+        self._mbarriers: dict[Place, Mbarrier] = {}
         self._smem = SharedMemory()
         self._tmem = TensorMemory(program.tmem_columns)
         self._named: dict[int, list[Warp]] = {}
@@ -124,7 +64,10 @@ class Simulation:
                 stuck: dict[str, list[str]] = {}
                 for index in sorted(threads):
                     stuck.setdefault(warps[index].blocked, []).append(str(index))
-                what = "; ".join(f"warp {', '.join(who)} {where}" for where, who in stuck.items())
+                what = "; ".join(
+                    f"warps {', '.join(who)} wait {where}" if len(who) > 1 else f"warp {who[0]} waits {where}"
+                    for where, who in stuck.items()
+                )
                 raise ProtocolError(f"deadlock: {what}")
         self._at_exit(warps)
 
@@ -220,8 +163,13 @@ class Simulation:
                 f" seen is {wanted}"
             )
         while barrier.completed <= wanted:
-            warp.blocked = f"waits on {place} for phase {wanted} ({barrier})"
+            warp.blocked = f"on {place} for phase {wanted} ({barrier})"
             yield
+        if barrier.completed > 0 > wanted:
+            raise ProtocolError(
+                f"warp {warp.index} waits on {place} for parity 1, the phase before the first, but phase 0 may"
+                " be complete by then, and the wait hang"
+            )
         if barrier.completed > wanted + 1:
             raise ProtocolError(
                 f"barrier {place} may run two phases ahead of warp {warp.index}, which waits for"
@@ -244,7 +192,7 @@ class Simulation:
             for other in present:
                 other.known = everything.copy()
         while self._named[identity] is present:
-            warp.blocked = f"waits at barrier {identity} with {len(present)} of {count} warps there"
+            warp.blocked = f"at barrier {identity} with {len(present)} of {count} warps there"
             yield
         self._steps += 1
 
@@ -266,7 +214,7 @@ class Simulation:
             raise ProtocolError(f"{address}: {value.name} has no stage {value.stage}")
         return value
 
-    def _mbarrier(self, warp: Warp, place: Place, init: str = "init") -> _Mbarrier:
+    def _mbarrier(self, warp: Warp, place: Place, init: str = "init") -> Mbarrier:
         """The mbarrier at `place`, which the warp must know to be initialised."""
         barrier = self._mbarriers.get(place)
         if barrier is None:
@@ -352,7 +300,7 @@ class Simulation:
         _require_one(lanes, f"initialise barrier {place}")
         warp.inits += 1
         warp.known["init", warp.index] = warp.inits
-        self._mbarriers[place] = _Mbarrier(
+        self._mbarriers[place] = Mbarrier(
             place=place, declared=op.barrier, init=(warp.index, warp.inits), pending=op.barrier.arrivals
         )
 
