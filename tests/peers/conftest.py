@@ -23,6 +23,7 @@ Array = np.ndarray[Any, Any]
 
 PINNED = "3.9.0"
 SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
+SWITCHES = {"ROLES", "CHAINED", "FLATTEN"}
 NAMES = {"f16": ("fp16", "float16"), "bf16": ("bf16", "bfloat16"), "f32": ("fp32", "float32")}
 """Triton's name of a type in a signature, and as a constant."""
 
@@ -116,7 +117,9 @@ def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             language = importlib.import_module("triton.language")
             function = getattr(kernels, kernel)
             bm, bn, bk = tile
-            constants |= {"BM": bm, "BN": bn, "BK": bk, "OUT": getattr(language, NAMES[output][1])}
+            known = {"BM": bm, "BN": bn, "BK": bk, "OUT": getattr(language, NAMES[output][1])}
+            known |= dict.fromkeys(set(function.arg_names) & SWITCHES, False)
+            constants = known | constants
             blocks = {"a": (operand, bm, bk), "b": (operand, bn, bk), "d": (output, bm, bn)}
             signature = {name: f"tensordesc<{NAMES[kind][0]}[{r},{c}]>" for name, (kind, r, c) in blocks.items()}
             signature |= dict.fromkeys(("m", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
@@ -130,7 +133,12 @@ def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
             done = triton.compile(
                 source,
                 target=backend.GPUTarget("cuda", 100, 32),
-                options={"num_warps": num_warps, "num_stages": num_stages, "ptx_version": 90},
+                options={
+                    "num_warps": num_warps,
+                    "num_stages": num_stages,
+                    "ptx_version": 90,
+                    "launch_pdl": constants.get("CHAINED", False),
+                },
             )
             compiled[key] = TritonMatmul(
                 module=load_module(done.asm["ptx"], name=f"triton {kernel}"),

@@ -17,7 +17,14 @@ TILES = [(128, 128, 64), (128, 256, 64)]
 POLICIES = [("eager", 0), ("late", 0), ("random", 0), ("random", 1), ("random", 2)]
 SHAPES = [(128, 256, 64), (256, 384, 320), (200, 136, 72), (1, 8, 8), (129, 257, 63), (128, 256, 1000)]
 LARGE = (384, 520, 200)
-KERNELS = [("plain", {}), ("persistent", {"FLATTEN": False}), ("persistent", {"FLATTEN": True})]
+KERNELS: list[tuple[str, dict[str, bool]]] = [
+    ("plain", {}),
+    ("plain", {"ROLES": True}),
+    ("plain", {"CHAINED": True}),
+    ("persistent", {}),
+    ("persistent", {"FLATTEN": True}),
+    ("persistent", {"ROLES": True}),
+]
 
 
 def pitched(rows: int, columns: int, values: Array, kind: Any) -> Array:
@@ -58,7 +65,9 @@ def check_exact(matmul: Any, size: tuple[int, int, int], **options: Any) -> None
 @pytest.mark.parametrize("size", SHAPES)
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(("kernel", "constants"), KERNELS)
-def test_integer_products_are_exact(triton_matmul: Any, kernel: str, constants: Any, tile: Any, size: Any) -> None:
+def test_integer_products_are_exact(
+    triton_matmul: Any, kernel: str, constants: dict[str, bool], tile: Any, size: Any
+) -> None:
     matmul = triton_matmul(kernel, tile, **constants)
     options = {} if kernel == "plain" else {"grid": (2, 1, 1)}
     check_exact(matmul, size, policy="eager", **options)
@@ -68,15 +77,17 @@ def test_integer_products_are_exact(triton_matmul: Any, kernel: str, constants: 
 @pytest.mark.parametrize(("policy", "seed"), POLICIES)
 @pytest.mark.parametrize("tile", TILES)
 @pytest.mark.parametrize(("kernel", "constants"), KERNELS)
-def test_every_policy(triton_matmul: Any, kernel: str, constants: Any, tile: Any, policy: str, seed: int) -> None:
+def test_every_policy(
+    triton_matmul: Any, kernel: str, constants: dict[str, bool], tile: Any, policy: str, seed: int
+) -> None:
     options = {} if kernel == "plain" else {"grid": (3, 1, 1)}
     check_exact(triton_matmul(kernel, tile, **constants), LARGE, policy=policy, seed=seed, **options)
 
 
 @pytest.mark.parametrize("programs", [1, 2, 7, 20])
-@pytest.mark.parametrize(("kernel", "constants"), KERNELS[1:])
+@pytest.mark.parametrize(("kernel", "constants"), KERNELS[3:])
 def test_persistent_grids_smaller_and_larger_than_the_tiles(
-    triton_matmul: Any, kernel: str, constants: Any, programs: int
+    triton_matmul: Any, kernel: str, constants: dict[str, bool], programs: int
 ) -> None:
     matmul = triton_matmul(kernel, (128, 128, 64), **constants)
     check_exact(matmul, LARGE, policy="eager", grid=(programs, 1, 1))

@@ -6,21 +6,29 @@ import triton.language as tl
 
 
 @triton.jit
-def plain(a, b, d, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr):
-    """One tile a program."""
+def plain(
+    a, b, d, m, n, k,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr, ROLES: tl.constexpr, CHAINED: tl.constexpr
+):  # fmt: skip
+    """One tile a program. ROLES: warps of their own load and multiply. CHAINED: as a programmatic dependent launch."""
     row = tl.program_id(0) * BM
     column = tl.program_id(1) * BN
     total = tl.zeros((BM, BN), tl.float32)
-    for step in range(tl.cdiv(k, BK)):
+    if CHAINED:
+        tl.extra.cuda.gdc_wait()
+    for step in tl.range(tl.cdiv(k, BK), warp_specialize=ROLES):
         x = a.load([row, step * BK])
         y = b.load([column, step * BK])
         total = tl.dot(x, y.T, total)
+    if CHAINED:
+        tl.extra.cuda.gdc_launch_dependents()
     d.store([row, column], total.to(OUT))
 
 
 @triton.jit
 def persistent(
-    a, b, d, m, n, k, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr, FLATTEN: tl.constexpr
+    a, b, d, m, n, k,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr, ROLES: tl.constexpr, FLATTEN: tl.constexpr
 ):  # fmt: skip
     """A program walks tiles in steps of the grid, in groups of four rows of tiles.
 
@@ -28,7 +36,8 @@ def persistent(
     """
     rows = tl.cdiv(m, BM)
     columns = tl.cdiv(n, BN)
-    for tile in tl.range(tl.program_id(0), rows * columns, tl.num_programs(0), flatten=FLATTEN):
+    tiles = rows * columns
+    for tile in tl.range(tl.program_id(0), tiles, tl.num_programs(0), flatten=FLATTEN, warp_specialize=ROLES):
         first = tile // (4 * columns) * 4
         height = min(rows - first, 4)
         row = (first + tile % (4 * columns) % height) * BM
