@@ -52,9 +52,19 @@ def protocol_violations(program: Program) -> list[str]:
                 simulation.run()
             except ProtocolError as error:
                 return [f"with {k_tiles} K tiles and {tiles} tiles: {error}"]
-            if index is None and len(simulation.waiting_warps) > 1:
-                slow += sorted(simulation.waiting_warps)
+            if index is None and k_tiles in (1, cases[-1][0]) and len(simulation.waiting_warps) > 1:
+                slow += _slowest(program, simulation.waiting_warps)
     return []
+
+
+def _slowest(program: Program, waiting: set[int]) -> list[int]:
+    """Warps to hold back: the first and the last that wait in each role; those between are alike."""
+    found: set[int] = set()
+    for role in program.roles:
+        warps = [warp for warp in waiting if role.first_warp <= warp < role.first_warp + role.warps]
+        if warps:
+            found |= {min(warps), max(warps)}
+    return sorted(found)
 
 
 def _layout(program: Program) -> Iterator[str]:
