@@ -103,13 +103,17 @@ def test_a_closed_pipe_is_no_error() -> None:
 
 
 def test_cold_start_is_quick() -> None:
-    """The best of five, in processor time: other work on the machine is not ours to count."""
-    seconds = []
-    for _ in range(5):
+    """In processor time, as a multiple of what it takes to import click and jinja2 in the same moments: about
+    0.11 of 0.30 s on an idle machine. NumPy alone would add as much again."""
+
+    def processor_seconds(*arguments: str) -> float:
         before = os.times()
-        subprocess.run(
-            [sys.executable, "cli.py", "emit", "--step", "6"], cwd=ROOT, stdout=subprocess.DEVNULL, check=True
-        )
+        subprocess.run([sys.executable, *arguments], cwd=ROOT, stdout=subprocess.DEVNULL, check=True)
         after = os.times()
-        seconds.append(after.children_user + after.children_system - before.children_user - before.children_system)
-    assert 0.02 < min(seconds) <= 0.35
+        return after.children_user + after.children_system - before.children_user - before.children_system
+
+    pairs = [
+        (processor_seconds("cli.py", "emit", "--step", "6"), processor_seconds("-c", "import click, jinja2"))
+        for _ in range(5)
+    ]
+    assert min(emit for emit, _ in pairs) <= 4.5 * min(base for _, base in pairs)
