@@ -53,14 +53,17 @@ def parts_of(program: Program) -> Parts:
             if isinstance(op, (ir.Integer, ir.Compare, ir.ReadSpecial, ir.LoadParameter, ir.SetConstant)):
                 if op.dst.name in needed and op.dst.name not in places:
                     yield op
-            elif isinstance(op, (ir.Guard, ir.DoWhile)):
-                yield dataclasses.replace(op, body=tuple(keep(op.body)))
-            elif isinstance(op, ir.While):
-                yield dataclasses.replace(op, head=tuple(keep(op.head)), body=tuple(keep(op.body)))
-            elif isinstance(op, (ir.StoreShared, ir.StoreMatrix)):
+                continue
+            if isinstance(op, (ir.StoreShared, ir.StoreMatrix)):
                 if op.address.base != staged:
                     yield op
                 staged = op.address.base
+                continue
+            staged = None
+            if isinstance(op, (ir.Guard, ir.DoWhile)):
+                yield dataclasses.replace(op, body=tuple(keep(op.body)))
+            elif isinstance(op, ir.While):
+                yield dataclasses.replace(op, head=tuple(keep(op.head)), body=tuple(keep(op.body)))
             else:
                 yield op
 

@@ -1,0 +1,62 @@
+"""Random valid specs."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import strategies as st
+from hypothesis.strategies import DrawFn, SearchStrategy
+
+from ptxgen.errors import SpecError
+from ptxgen.plan import epilogue_slices
+from ptxgen.spec import GemmSpec
+from ptxgen.steps import STEPS, step
+
+
+@st.composite
+def _specs(draw: DrawFn) -> GemmSpec | None:
+    """A spec of any built step and target; None where the drawn choices do not go together."""
+    target = draw(st.sampled_from(("sm_100a", "sm_90a")))
+    base = step(
+        draw(st.sampled_from([item.number for item in STEPS.values() if target in item.targets])), target=target
+    )
+    hopper, specialized = target == "sm_90a", base.roles == "specialized"
+    order = draw(st.sampled_from(("row_major", "grouped")))
+    staging = draw(st.sampled_from(("tile", "slices")))
+    consumers = draw(st.sampled_from((1, 2))) if hopper and specialized else 1
+    k = draw(st.sampled_from((32, 64, 128)))
+    changes: dict[str, Any] = {
+        "tile": {
+            "m": draw(st.sampled_from((64, 128))) * consumers,
+            "n": draw(st.sampled_from(range(8 if hopper else 16, 257, 8 if hopper else 16))),
+            "k": k,
+        },
+        "pipe_depth": 1 if base.step == 4 else draw(st.integers(2 if specialized else 1, 8)),
+        "operand_type": draw(st.sampled_from(("f16", "bf16"))),
+        "output_type": draw(st.sampled_from(("f16", "bf16", "f32"))),
+        "operand_swizzle": draw(st.sampled_from([None, *(span for span in (128, 64, 32, 16) if 2 * k % span == 0)])),
+        "consumers": consumers,
+        "accumulators": draw(st.sampled_from((1, 2))) if specialized and not hopper else 1,
+        "scheduler": {
+            "kind": draw(st.sampled_from(("grid", "persistent"))),
+            "order": order,
+            "group": draw(st.integers(1, 40)) if order == "grouped" else None,
+        },
+        "epilogue": {
+            "staging": staging,
+            "staging_buffers": draw(st.integers(1, 4)) if staging == "slices" else 1,
+            "unroll": hopper or draw(st.booleans()),
+        },
+    }
+    try:
+        spec = base.replace(**changes)
+        slice_n = draw(st.sampled_from((None, *epilogue_slices(spec))))
+        return spec.replace(epilogue={"slice_n": slice_n})
+    except SpecError:
+        return None
+
+
+@pytest.fixture(scope="session")
+def specs() -> SearchStrategy[GemmSpec]:
+    return _specs().filter(lambda spec: spec is not None)  # type: ignore[return-value]

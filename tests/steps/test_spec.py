@@ -1,0 +1,262 @@
+"""GemmSpec: what it refuses and in which words, its JSON form, its settings on a command line."""
+
+from __future__ import annotations
+
+import json
+import re
+import shlex
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from hypothesis.strategies import DataObject, SearchStrategy
+
+from ptxgen.errors import PtxgenError, SpecError, UnknownNameError
+from ptxgen.spec import GemmSpec, parse_setting, parse_settings
+from ptxgen.steps import STEPS, build, step
+from ptxgen.steps.launch import reproduce_command
+
+
+def violations(number: int = 5, **changes: Any) -> tuple[str, ...]:
+    with pytest.raises(SpecError) as error:
+        step(number).replace(**changes)
+    return error.value.violations
+
+
+RULES: dict[str, tuple[dict[str, Any], str]] = {
+    "tile.m": ({"tile": {"m": 96}}, "tile.m=96: one CTA's tcgen05.mma has M 64 or 128"),
+    "tile.n below": ({"tile": {"n": 8}}, "tile.n=8: tcgen05.mma takes N 16 to 256 in steps of 16"),
+    "tile.n above": ({"tile": {"n": 272}}, "tile.n=272: tcgen05.mma takes N 16 to 256 in steps of 16"),
+    "tile.n between": ({"tile": {"n": 120}}, "tile.n=120: tcgen05.mma takes N 16 to 256 in steps of 16"),
+    "tile.k": ({"tile": {"k": 48}}, "tile.k=48: a stage holds K 32, 64 or 128"),
+    "depth 0": ({"pipe_depth": 0}, "pipe_depth=0: a ring has 1 to 8 stages"),
+    "depth 9": ({"pipe_depth": 9}, "pipe_depth=9: a ring has 1 to 8 stages"),
+    "group 0": (
+        {"scheduler": {"order": "grouped", "group": 0}},
+        "scheduler.group=0: the grouped order needs a group of 1 or more",
+    ),
+    "no group": (
+        {"scheduler": {"order": "grouped"}},
+        "scheduler.group=None: the grouped order needs a group of 1 or more",
+    ),
+    "a group of 32 bits": (
+        {"scheduler": {"order": "grouped", "group": 2**31}},
+        "scheduler.group=2147483648: a group is below 2**31 tile rows",
+    ),
+    "a group without the order": (
+        {"scheduler": {"group": 4}},
+        "scheduler.group=4 has a meaning only with scheduler.order=grouped (the order is row_major)",
+    ),
+    "a span that does not divide": (
+        {"tile": {"k": 32}, "operand_swizzle": 128},
+        "operand_swizzle=128: the span does not divide a row of a stage, tile.k=32 x 2 bytes = 64 bytes",
+    ),
+    "a slice that does not divide": (
+        {"tile": {"n": 80}, "epilogue": {"slice_n": 32}},
+        "epilogue.slice_n=32: a slice is a number of columns that divides tile.n=80 (possible: 16)",
+    ),
+    "several buffers of a tile": (
+        {"epilogue": {"staging_buffers": 2}},
+        "epilogue.staging_buffers=2: staging of the whole tile is one buffer",
+    ),
+    "too many slices": (
+        {"epilogue": {"staging": "slices", "staging_buffers": 5}},
+        "epilogue.staging_buffers=5: slices are staged in 1 to 4 buffers",
+    ),
+    "shared memory": (
+        {"tile": {"n": 256}, "pipe_depth": 4, "output_type": "f32"},
+        "shared memory: control 1024 + staging 131072 + 4 stages x 49152 = 328704 bytes, but a CTA has"
+        " at most 232448 (lower pipe_depth, use a smaller tile, or epilogue.staging=slices)",
+    ),
+    "two accumulators without roles": (
+        {"accumulators": 2},
+        "accumulators=2: only specialized roles can fill one while the other is stored",
+    ),
+    "roles of another step": ({"roles": "specialized"}, "roles=specialized: step 5 has unified roles"),
+}
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_broken_rule_is_named_with_its_numbers(rule: str) -> None:
+    changes, message = RULES[rule]
+    assert violations(**changes) == (message,)
+
+
+def test_step_4_has_no_ring() -> None:
+    assert violations(4, pipe_depth=2) == ("pipe_depth=2: step 4 has no ring, its depth is 1 (use step 5)",)
+
+
+def test_all_broken_rules_are_listed_at_once() -> None:
+    found = violations(
+        tile={"m": 96, "n": 100, "k": 16},
+        pipe_depth=9,
+        output_type="f61",
+        cta_group=2,
+        cluster=(2, 1, 1),
+        scheduler={"kind": "persistant", "group": 3},
+        epilogue={"ops": ("relu",)},
+    )
+    starts = "output_type cta_group scheduler.kind cluster epilogue.ops tile.m tile.n tile.k pipe_depth scheduler.group"
+    names = [re.split(r"[= ]", text.removeprefix("unknown "))[0] for text in found]
+    assert sorted(names) == sorted(starts.split())
+
+
+def test_all_broken_rules_of_the_plan_are_listed_at_once() -> None:
+    found = violations(
+        tile={"k": 32}, operand_swizzle=128, epilogue={"slice_n": 48, "staging_buffers": 3, "staging": "tile"}
+    )
+    assert [text.split("=")[0] for text in found] == [
+        "operand_swizzle",
+        "epilogue.slice_n",
+        "epilogue.staging_buffers",
+    ]
+
+
+def test_the_message_lists_the_rules_below_the_subject() -> None:
+    with pytest.raises(SpecError) as error:
+        step(5).replace(tile={"m": 96}, pipe_depth=9)
+    assert str(error.value).splitlines() == [
+        "step 5 with these choices is not possible:",
+        "  - tile.m=96: one CTA's tcgen05.mma has M 64 or 128",
+        "  - pipe_depth=9: a ring has 1 to 8 stages",
+    ]
+
+
+NOT_BUILT: dict[str, dict[str, Any]] = {
+    "target=sm_103a": {"target": "sm_103a"},
+    "operand_type=e4m3": {"operand_type": "e4m3"},
+    "accumulate_type=f16": {"accumulate_type": "f16"},
+    "a_major=MN": {"a_major": "MN"},
+    "b_major=MN": {"b_major": "MN"},
+    "load=threads": {"load": "threads"},
+    "cta_group=2": {"cta_group": 2},
+    "cluster=(2, 1, 1)": {"cluster": (2, 1, 1)},
+    "scheduler.kind=clc": {"scheduler": {"kind": "clc"}},
+    "scheduler.order=hilbert": {"scheduler": {"order": "hilbert"}},
+    "epilogue.store=direct": {"epilogue": {"store": "direct"}},
+    "epilogue.ops=['relu']": {"epilogue": {"ops": ("relu",)}},
+}
+
+
+@pytest.mark.parametrize("choice", NOT_BUILT)
+def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
+    (message,) = violations(**NOT_BUILT[choice])
+    assert message.startswith(f"{choice} is not built yet (built: ")
+
+
+@pytest.mark.parametrize(
+    ("setting", "message"),
+    [
+        ("pipe_dept=4", "unknown setting 'pipe_dept'; did you mean 'pipe_depth'?"),
+        ("tile.nn=4", "unknown setting 'tile.nn'; did you mean 'tile.n'?"),
+        ("step=6", "unknown setting 'step'"),
+        ("output_type=fp16", "unknown output_type 'fp16'; did you mean 'f16'?"),
+        ("scheduler=persistant", "unknown scheduler.kind 'persistant'; did you mean 'persistent'?"),
+        ("scheduler.order=group", "unknown scheduler.order 'group'; did you mean 'grouped'?"),
+        ("operand_swizzle=96", "unknown operand_swizzle '96'"),
+        ("pipe_depth", "a setting is written key=value, got 'pipe_depth'"),
+        ("pipe_depth=two", "pipe_depth is a whole number, got 'two'"),
+        ("pipe_depth=2.0", "pipe_depth is a whole number, got '2.0'"),
+        ("tile=128x256", "tile is three numbers joined by x, as in 128x128x64; got '128x256'"),
+        ("tile=128x-16x64", "tile is three numbers joined by x, as in 128x128x64; got '128x-16x64'"),
+        ("epilogue.unroll=yes", "epilogue.unroll is true or false, got 'yes'"),
+    ],
+)
+def test_a_setting_that_cannot_be_read_is_explained(setting: str, message: str) -> None:
+    with pytest.raises(PtxgenError) as error:
+        parse_setting(step(5), setting)
+    assert message in str(error.value)
+
+
+def test_unknown_names_are_refused_with_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="unknown spec field 'pipedepth'; did you mean 'pipe_depth'"):
+        step(5).replace(pipedepth=3)
+    with pytest.raises(UnknownNameError, match="unknown field of epilogue 'slice'; did you mean 'slice_n'"):
+        step(5).replace(epilogue={"slice": 16})
+    with pytest.raises(UnknownNameError, match="unknown step '11'"):
+        step(11)
+    with pytest.raises(UnknownNameError, match="unknown target 'sm_100'; did you mean 'sm_100a'"):
+        step(5, target="sm_100")
+    with pytest.raises(SpecError, match=r"step 3 for sm_100a is not possible:\n  - it is not built yet"):
+        step(3)
+
+
+def test_settings_are_applied_together() -> None:
+    """Each alone would be impossible: 128x256x64 with f32 output does not fit in one tile of staging."""
+    settings = ("tile=128x256x64", "output_type=f32", "pipe_depth=4", "epilogue.staging=slices")
+    spec = parse_settings(step(6), settings)
+    assert (spec.tile.n, spec.output_type, spec.pipe_depth, spec.epilogue.staging) == (256, "f32", 4, "slices")
+    with pytest.raises(SpecError):
+        parse_settings(step(6), settings[:3])
+
+
+def test_the_order_brings_its_group() -> None:
+    assert parse_setting(step(5), "scheduler.order=grouped").scheduler.group == 8
+    assert parse_setting(step(6), "scheduler.order=row_major").scheduler.group is None
+    assert parse_settings(step(5), ("scheduler.order=grouped", "scheduler.group=3")).scheduler.group == 3
+
+
+def test_replace_keeps_what_is_not_named() -> None:
+    spec = step(6).replace(tile={"n": 256}, scheduler={"group": 4})
+    assert (spec.tile.m, spec.tile.n, spec.tile.k) == (128, 256, 64)
+    assert (spec.scheduler.kind, spec.scheduler.order, spec.scheduler.group) == ("persistent", "grouped", 4)
+    assert step(6).tile.n == 128
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the spec is not JSON"),
+        ("[5]", 'a spec is a JSON object with at least "step"'),
+        ('{"step": "5"}', 'a spec is a JSON object with at least "step"'),
+        ('{"step": 5, "depth": 2}', "unknown spec field 'depth'"),
+        ('{"step": 5, "tile": {"width": 2}}', "unknown field of tile 'width'"),
+        ('{"step": 5, "tile": 128}', "spec field tile must be an object, got 128"),
+        ('{"step": true}', "step must be of type int, got True"),
+        ('{"step": 5, "pipe_depth": 2.5}', "pipe_depth must be of type int, got 2.5"),
+        ('{"step": 5, "operand_type": 16}', "operand_type must be of type str, got 16"),
+        ('{"step": 5, "epilogue": {"unroll": 1}}', "epilogue.unroll must be of type bool, got 1"),
+        ('{"step": 5, "cluster": 1}', "cluster must be of type tuple, got 1"),
+    ],
+)
+def test_json_that_is_not_a_spec_is_refused(text: str, message: str) -> None:
+    with pytest.raises(PtxgenError) as error:
+        GemmSpec.from_json(text)
+    assert message in str(error.value)
+
+
+@given(data=st.data())
+def test_json_and_command_line_bring_back_the_spec(specs: SearchStrategy[GemmSpec], data: DataObject) -> None:
+    spec = data.draw(specs)
+    assert GemmSpec.from_json(spec.to_json()) == spec
+    assert spec.to_json() == json.dumps(json.loads(spec.to_json()), sort_keys=True, separators=(",", ":"))
+    words = shlex.split(reproduce_command(spec))
+    assert words[:6] == ["ptxgen", "emit", "--step", str(spec.step), "--target", spec.target]
+    assert words[6::2] == ["--set"] * len(words[7::2])
+    assert parse_settings(step(spec.step, target=spec.target), tuple(words[7::2])) == spec
+
+
+@given(data=st.data())
+def test_every_valid_spec_builds(specs: SearchStrategy[GemmSpec], data: DataObject) -> None:
+    """No static rule is broken by choices that the spec allows."""
+    build(data.draw(specs))
+
+
+def test_the_hash_says_what_was_chosen_and_nothing_else() -> None:
+    specs = [*(step(number) for number in STEPS), *(step(number).replace(pipe_depth=3) for number in (5, 6, 7))]
+    hashes = [spec.hash for spec in specs]
+    assert len(set(hashes)) == len(specs)
+    assert all(re.fullmatch(r"[0-9a-f]{16}", value) for value in hashes)
+    assert step(6).replace(pipe_depth=3).replace(pipe_depth=2).hash == step(6).hash
+
+
+def test_the_hash_is_the_sha256_of_the_canonical_json() -> None:
+    assert step(4).to_json() == (
+        '{"a_major":"K","accumulate_type":"f32","accumulators":1,"b_major":"K","cluster":[1,1,1],"consumers":1,'
+        '"cta_group":1,"epilogue":{"ops":[],"slice_n":null,"staging":"tile","staging_buffers":1,"store":"tma",'
+        '"unroll":false},"load":"tma","operand_swizzle":null,"operand_type":"f16","output_type":"f16","pipe_depth":1,'
+        '"roles":"unified","scheduler":{"group":null,"kind":"grid","order":"row_major"},"step":4,"target":"sm_100a",'
+        '"tile":{"k":64,"m":128,"n":128}}'
+    )
+    assert step(4).hash == "1d35fdc44930b93d"
