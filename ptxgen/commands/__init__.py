@@ -22,6 +22,9 @@ _COMMANDS = {
     "asm": "Assemble a kernel with ptxas and show what it needs.",
     "run": "Run a kernel on matrices and compare with a float64 reference.",
     "verify": "Execute a kernel at small sizes and report every broken rule.",
+    "bench": "Time a kernel on a GPU beside cuBLAS.",
+    "launch-template": "Print a launch description to fill in for PTX from elsewhere.",
+    "cache": "Show or clear the cubins kept on disk.",
 }
 
 
@@ -34,7 +37,8 @@ class _Commands(click.Group):
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         if cmd_name not in _COMMANDS:
             return None
-        command = getattr(importlib.import_module(f"ptxgen.commands.{cmd_name}"), cmd_name)
+        name = cmd_name.replace("-", "_")
+        command = getattr(importlib.import_module(f"ptxgen.commands.{name}"), name)
         assert isinstance(command, click.Command)
         return command
 

@@ -65,9 +65,7 @@ class CudaEvent:
                 driver.call("cuEventSynchronize", self._handle, what=f"waiting for {what}")
                 return
             end, pause = time.monotonic() + timeout_seconds, _FIRST_PAUSE_SECONDS
-            while (status := driver.bindings.cuEventQuery(self._handle)[0]) != 0:
-                if status != driver.bindings.CUresult.CUDA_ERROR_NOT_READY:
-                    raise driver.error(status, f"waiting for {what}")
+            while not self.reached(what):
                 if time.monotonic() > end:
                     raise HungKernelError(
                         f"{what} did not end within {timeout_seconds:g} s; it may wait for a barrier that nobody "
@@ -76,6 +74,15 @@ class CudaEvent:
                     )
                 time.sleep(pause)
                 pause = min(2 * pause, _LONGEST_PAUSE_SECONDS)
+
+    def reached(self, what: str = "a kernel") -> bool:
+        """Whether the recorded point is reached; `what` is being waited for."""
+        driver = self._device.driver
+        with self._device.current():
+            status = driver.bindings.cuEventQuery(self._handle)[0]
+        if status and status != driver.bindings.CUresult.CUDA_ERROR_NOT_READY:
+            raise driver.error(status, f"waiting for {what}")
+        return not status
 
     def seconds_since(self, earlier: Event) -> float:
         """Device time between two recorded events of this device."""

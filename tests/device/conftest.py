@@ -47,6 +47,7 @@ class FakeDriver:
         self.images: list[bytes] = []
         self.hangs = False
         self.clusters = 66
+        self.gate = 0
         self.free_bytes = 1 << 40
         self.memory: dict[int, tuple[Any, int, int]] = {}  # address -> buffer, size, device
         self._local = threading.local()
@@ -90,6 +91,9 @@ class FakeDriver:
 
     def _cuDeviceGetName(self, length: int, device: Any) -> bytes:
         return self.devices[int(device)][0].encode() + b"\0" * 8
+
+    def _cuDeviceGetPCIBusId(self, length: int, device: Any) -> bytes:
+        return b"0000:0f:00.0\0\0"
 
     def _cuDeviceGetAttribute(self, attribute: Any, device: Any) -> int:
         _, (major, minor), sms = self.devices[int(device)]
@@ -192,6 +196,12 @@ class FakeDriver:
 
     def _cuStreamSynchronize(self, stream: Any) -> None:
         pass
+
+    def _cuStreamWaitValue32(self, stream: Any, address: Any, value: int, flags: int) -> None:
+        self.gate = int(address)
+
+    def _cuMemsetD32Async(self, address: Any, value: int, count: int, stream: Any) -> None:
+        ctypes.c_uint32.from_address(int(address)).value = value
 
     def _cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
         self.waits.append((self.events[int(event)], int(stream)))

@@ -1,0 +1,144 @@
+"""Device time of launches: back to back, several arms in turn, at boost clocks or under lasting load.
+
+Launches of a few microseconds would be timed by how fast the host issues them. So the stream is held at a
+gate while the first of them are queued, and the events around them see no gaps.
+
+Burst: the work of some 30 TFLOP after a pause, at the clocks that a cool GPU takes. Sustained: after seconds
+of the same work, at the clocks that its power limit leaves. Arms take turns A B B A, so that what drifts
+meets all of them.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from statistics import median
+from typing import Literal
+
+from ptxgen.bench.telemetry import Reading, Telemetry, average
+from ptxgen.device.cuda import CudaDevice
+from ptxgen.device.cuda_stream import CudaEvent
+
+Mode = Literal["burst", "sustained"]
+MODES: tuple[Mode, ...] = ("burst", "sustained")
+
+_BURST_FLOP = 30e12
+_PAUSE_SECONDS = 1.0
+_LOAD_SECONDS = 2.0
+_WINDOW_SECONDS = 0.5
+_GATED_LAUNCHES = 256  # far fewer than a driver queues, or the host would wait behind the closed gate
+_MAX_LAUNCHES = 2000
+_MIN_LAUNCHES = 10
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Arm:
+    """A way to do the same work; `launch(turn)` issues it once, on the turn's set of buffers."""
+
+    name: str
+    launch: Callable[[int], None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Timing:
+    """Seconds of one launch over several rounds, and the state of the GPU meanwhile."""
+
+    rounds: tuple[float, ...]
+    launches: int
+    reading: Reading
+
+    @property
+    def seconds(self) -> float:
+        """The median round."""
+        return median(self.rounds)
+
+
+class Stopwatch:
+    """Times launches on one stream of a device, given by handle."""
+
+    def __init__(self, device: CudaDevice, telemetry: Telemetry, stream: int = 0) -> None:
+        self._device = device
+        self._telemetry = telemetry
+        self._stream = stream
+        self._flag = device.allocate(4, name="gate")
+
+    def seconds(self, launch: Callable[[int], None], count: int) -> tuple[float, Reading]:
+        """Device seconds of each of `count` launches back to back, and what the GPU did meanwhile."""
+        driver, flag = self._device.driver, self._flag.address
+        start, end = self._device.create_event(), self._device.create_event()
+        self._device.fill(self._flag, 0)
+        with self._device.current():
+            equal = driver.bindings.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
+            driver.call("cuStreamWaitValue32", self._stream, flag, 1, int(equal), what="holding a stream")
+            start.record(self._stream)
+            for turn in range(min(count, _GATED_LAUNCHES)):
+                launch(turn)
+            driver.call("cuMemsetD32Async", flag, 1, 1, self._device.stream.handle)
+            for turn in range(_GATED_LAUNCHES, count):
+                launch(turn)
+            end.record(self._stream)
+            reading = self._watch(end)
+        total = end.seconds_since(start)
+        start.close()
+        end.close()
+        return total / count, reading
+
+    def load(self, launch: Callable[[int], None], count: int, seconds: float) -> None:
+        """Keep the GPU busy, `count` launches at a time with the next ones queued behind them."""
+        until, pending = time.monotonic() + seconds, None
+        while pending is None or time.monotonic() < until:
+            for turn in range(count):
+                launch(turn)
+            event = self._device.create_event()
+            event.record(self._stream)
+            if pending is not None:
+                pending.synchronize()
+                pending.close()
+            pending = event
+        pending.synchronize()
+        pending.close()
+
+    def _watch(self, end: CudaEvent) -> Reading:
+        """Read clock and power until the event is reached."""
+        readings = [self._telemetry.read()]
+        while not end.reached():
+            time.sleep(1e-3)
+            readings.append(self._telemetry.read())
+        # The first reading may be of the pause, the last of the time after.
+        return average(readings[1:-1] or readings)
+
+
+def compare(
+    stopwatch: Stopwatch,
+    arms: Sequence[Arm],
+    *,
+    flop: float,
+    mode: Mode,
+    rounds: int,
+    sleep: Callable[[float], None] = time.sleep,
+) -> dict[str, Timing]:
+    """The arms' times by name. `rounds` is rounded up to an even number: arms go A B, then B A."""
+    burst = mode == "burst"
+    counts: dict[str, int] = {}
+    for arm in arms:
+        once, _ = stopwatch.seconds(arm.launch, _MIN_LAUNCHES)
+        wanted = _BURST_FLOP / flop if burst else _WINDOW_SECONDS / once
+        counts[arm.name] = int(min(max(wanted, _MIN_LAUNCHES), _MAX_LAUNCHES))
+    seconds: dict[str, list[float]] = {arm.name: [] for arm in arms}
+    readings: dict[str, list[Reading]] = {arm.name: [] for arm in arms}
+    for turn in range(rounds + rounds % 2):
+        for arm in arms if turn % 2 == 0 else reversed(arms):
+            if burst:
+                sleep(_PAUSE_SECONDS)
+            else:
+                stopwatch.load(arm.launch, counts[arm.name], _LOAD_SECONDS)
+            took, reading = stopwatch.seconds(arm.launch, counts[arm.name])
+            seconds[arm.name].append(took)
+            readings[arm.name].append(reading)
+    return {
+        arm.name: Timing(
+            rounds=tuple(seconds[arm.name]), launches=counts[arm.name], reading=average(readings[arm.name])
+        )
+        for arm in arms
+    }
