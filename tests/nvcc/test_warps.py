@@ -119,8 +119,22 @@ def walk(value: int, thread: int) -> int:
     return steps & 0xFFFFFFFF
 
 
-@pytest.mark.parametrize("options", [(), ("-lineinfo",)])
+@pytest.mark.parametrize("options", [(), ("-lineinfo",), ("-G",)])
 def test_loops_and_a_switch_that_diverge(cuda: Any, options: tuple[str, ...]) -> None:
     x = np.random.default_rng(3).integers(0, 1 << 30, 256).astype(np.uint32)
     got = cuda("warps", *options)("warp_divergence", ["x", "out"], {"x": x, "out": np.zeros_like(x)}, grid=2)
     np.testing.assert_array_equal(got["out"], [walk(int(value), i) for i, value in enumerate(x)])
+
+
+def mix(a: int, b: int) -> int:
+    for _ in range(b & 3):
+        a = a * 31 + b
+    return a ^ b
+
+
+def test_calls_under_divergence(cuda: Any) -> None:
+    x = np.random.default_rng(33).integers(-1000, 1000, 256, np.int32)
+    got = cuda("calls")("calls", ["x", "out"], {"x": x, "out": np.zeros_like(x)}, grid=2)["out"]
+    first = [mix(int(value), i) for i, value in enumerate(x)]
+    wanted = [mix(v, int(value) + 1) if v & 1 else v for v, value in zip(first, x, strict=True)]
+    np.testing.assert_array_equal(got.view(np.uint32), [value & 0xFFFFFFFF for value in wanted])
