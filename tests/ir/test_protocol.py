@@ -241,7 +241,12 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
         lambda p: declared(p, "mma_done", arrivals=2),
         r"deadlock: warp 0 waits on mma_done\[0\] for phase 0 \(1 of 2 arrivals",
     ),
-    "too few arrivals declared for four warps": (
+    "one arrival releases a stage that four warps walk": (
+        "step 5 on sm_90a",
+        lambda p: declared(p, "mma_done", arrivals=1),
+        r"barrier mma_done\[0\] may run two phases ahead of warp 1, which waits for phase 0",
+    ),
+    "three arrivals release a stage that four warps walk": (
         "step 5 on sm_90a",
         lambda p: declared(p, "mma_done", arrivals=3),
         r"barrier mma_done\[0\] ends inside a phase: 1 of 3 arrivals",
@@ -440,6 +445,14 @@ def test_a_changed_op_is_refused(fault: str) -> None:
     name, change, message = CHANGED[fault]
     said = refusal(change(kernel(name)))
     assert re.search(message, said), said
+
+
+def test_a_stage_that_four_warps_walk_is_released_by_four_arrivals() -> None:
+    """The counterpart of the faults above: every warp of the walker waits, and each arrives once."""
+    program = kernel("step 5 on sm_90a")
+    (released,) = (barrier for barrier in program.barriers if barrier.name == "mma_done")
+    assert (program.warps, released.arrivals) == (4, 4)
+    assert refusal(program) == "accepted"
 
 
 @pytest.mark.parametrize("name", KERNELS)
