@@ -137,6 +137,8 @@ class Plan:
     row_blocks: int
     """Blocks of 64 rows that one consumer warpgroup multiplies (wgmma)."""
     consumers: int
+    staged: bool
+    """The output goes through shared memory."""
     pipe_depth: int
     tmem_columns: int
     smem_limit_bytes: int
@@ -180,6 +182,8 @@ class Plan:
 
     @property
     def staging_bytes(self) -> int:
+        if not self.staged:
+            return 0
         return self.consumers * self.staging.buffers * self.staging.buffer_bytes
 
     @property
@@ -229,6 +233,7 @@ def _plan(spec: GemmSpec) -> Plan:
         slice_n=slice_n,
         row_blocks=tile.m // 64 // spec.consumers,
         consumers=spec.consumers,
+        staged=epilogue.store == "tma",
         pipe_depth=spec.pipe_depth,
         tmem_columns=allocation_columns(tile.n * spec.accumulators) if chip.tmem_columns else 0,
         smem_limit_bytes=chip.smem_optin_bytes,

@@ -19,7 +19,18 @@ from ptxgen.ir.program import Program
 from ptxgen.spec import GemmSpec
 from ptxgen.steps import build
 
-MACRO_FILES = ("scalar", "control", "mbarrier", "shared_memory", "cursor", "tma", "tcgen05", "wgmma", "scheduler")
+MACRO_FILES = (
+    "scalar",
+    "control",
+    "mbarrier",
+    "shared_memory",
+    "global_memory",
+    "cursor",
+    "tma",
+    "tcgen05",
+    "wgmma",
+    "scheduler",
+)
 COMMENT_COLUMN = 56
 
 _TRAILING = re.compile(r"^(?P<code>\s*[^\s/].*?;)\s*//(?P<comment>.*)$")

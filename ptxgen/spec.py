@@ -33,7 +33,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "roles": ("unified", "specialized"),
     "cta_group": (1, 2),
     "operand_swizzle": (None, 128, 64, 32, 16),
-    "scheduler.kind": ("grid", "persistent", "clc"),
+    "scheduler.kind": ("grid", "persistent", "single", "clc"),
     "scheduler.order": ("row_major", "grouped", "hilbert"),
     "epilogue.store": ("tma", "direct"),
     "epilogue.staging": ("tile", "slices"),
@@ -44,11 +44,9 @@ _BUILT: dict[str, tuple[Any, ...]] = {
     "accumulate_type": ("f32",),
     "a_major": ("K",),
     "b_major": ("K",),
-    "load": ("tma",),
     "cta_group": (1,),
-    "scheduler.kind": ("grid", "persistent"),
+    "scheduler.kind": ("grid", "persistent", "single"),
     "scheduler.order": ("row_major", "grouped"),
-    "epilogue.store": ("tma",),
 }
 
 
@@ -65,7 +63,8 @@ class Tile:
 class Scheduler:
     """How output tiles reach CTAs.
 
-    kind: "grid" (a CTA per tile) or "persistent" (CTAs walk tile ids c, c + grid, ...).
+    kind: "single" (one tile, one CTA), "grid" (a CTA per tile) or "persistent" (CTAs walk tile ids
+    c, c + grid, ...).
     order: "row_major", or "grouped": bands of `group` tile rows, walked column by column.
     """
 
@@ -373,8 +372,8 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
 def _pipeline_violations(spec: GemmSpec) -> list[str]:
     found = []
     specialized = spec.roles == "specialized"
-    if spec.step == 4 and spec.pipe_depth != 1:
-        found.append(f"pipe_depth={spec.pipe_depth}: step 4 has no ring, its depth is 1 (use step 5)")
+    if spec.step <= 4 and spec.pipe_depth != 1:
+        found.append(f"pipe_depth={spec.pipe_depth}: step {spec.step} has no ring, its depth is 1 (use step 5)")
     elif specialized and spec.pipe_depth == 1:
         found.append("pipe_depth=1: specialized roles need two stages, one is read while one is loaded")
     elif not 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH:
@@ -382,11 +381,21 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
     if specialized != (spec.step >= 7):
         wanted = "specialized" if spec.step >= 7 else "unified"
         found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
+    for name, value, first, rest in (
+        ("load", spec.load, "threads", "tma"),
+        ("epilogue.store", spec.epilogue.store, "direct", "tma"),
+    ):
+        wanted = first if spec.step <= 3 else rest
+        if value != wanted:
+            found.append(f"{name}={value}: step {spec.step} has {name}={wanted}")
     return found
 
 
 def _scheduler_violations(spec: GemmSpec) -> list[str]:
     scheduler = spec.scheduler
+    if (scheduler.kind == "single") != (spec.step <= 2):
+        wanted = "single: they compute one tile" if spec.step <= 2 else "grid or persistent"
+        return [f"scheduler.kind={scheduler.kind}: steps like {spec.step} have {wanted}"]
     if scheduler.order == "grouped" and (scheduler.group is None or scheduler.group < 1):
         return [f"scheduler.group={scheduler.group}: the grouped order needs a group of 1 or more"]
     if scheduler.group is not None and scheduler.group >= 2**31:

@@ -207,6 +207,7 @@ class Registers:
 _WRITTEN_FIELDS: dict[type[ir.Op], tuple[str, ...]] = {
     ir.DescriptorBase: ("dst", "low"),
     ir.GroupedTile: ("m_tile", "n_tile", "band", "first", "rows", "rest"),
+    ir.LoadGlobal: ("values",),
     ir.LoadTmem: ("registers",),
     ir.RowMajorTile: ("m_tile", "n_tile"),
     ir.WaitBarrier: ("done",),

@@ -89,7 +89,7 @@ class Stage:
 
 
 class SharedMemory:
-    """The buffers: TMA fills them and MMAs read them, or threads fill them and TMA stores read them."""
+    """The buffers: TMA or threads fill them, MMAs and TMA stores read them."""
 
     def __init__(self) -> None:
         self._stages: dict[Place, Stage] = {}
@@ -114,9 +114,11 @@ class SharedMemory:
     def multiply(self, warp: Warp, place: Place) -> None:
         """An MMA that reads `place` begins; the warp's next commit ends it."""
         stage = self.stage(place)
-        if stage.filled is None:
+        if stage.filled is None and not stage.rows:
             raise ProtocolError(f"an MMA reads {place}, which is never loaded")
-        warp.require(*stage.filled, "multiplies", place, "the loads into it are over")
+        if stage.filled is not None:
+            warp.require(*stage.filled, "multiplies", place, "the loads into it are over")
+        self._require_written(warp, place, stage, "multiplies")
         stage.consumed = stage.uncommitted = True
         if place not in warp.uncommitted:
             warp.uncommitted.append(place)
@@ -127,6 +129,7 @@ class SharedMemory:
             stage = self.stage(place)
             stage.uncommitted = False
             stage.reads.append(ends)
+            stage.rows.clear()
         warp.uncommitted.clear()
 
     def write(self, warp: Warp, place: Place) -> None:
@@ -141,9 +144,7 @@ class SharedMemory:
         stage = self.stage(place)
         if not stage.rows:
             raise ProtocolError(f"warp {warp.index} stores from {place}, where nothing was written for it")
-        for writer, count in stage.rows.items():
-            what = "the warps that wrote it have done so and fenced their writes for the async proxy"
-            warp.require(("rows", writer), count, "stores from", place, what)
+        self._require_written(warp, place, stage, "stores from")
         stage.reads.append((("read", warp.index), warp.groups + 1))
         warp.open_stores.append(place)
 
@@ -152,6 +153,11 @@ class SharedMemory:
             self.stage(place).rows.clear()
         warp.open_stores.clear()
         warp.groups += 1
+
+    def _require_written(self, warp: Warp, place: Place, stage: Stage, doing: str) -> None:
+        for writer, count in stage.rows.items():
+            what = "the warps that wrote it have done so and fenced their writes for the async proxy"
+            warp.require(("rows", writer), count, doing, place, what)
 
     def _require_read(self, warp: Warp, place: Place, stage: Stage, doing: str) -> None:
         for key, count in stage.reads:

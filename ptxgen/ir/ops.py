@@ -23,7 +23,7 @@ from ptxgen.ir.declarations import (
 
 INTEGER_OPCODES = frozenset(
     "add.u32 sub.u32 mul.lo.u32 mad.lo.u32 mad.wide.u32 div.u32 rem.u32 min.u32 shl.b32 shr.u32"
-    " and.b32 or.b32 xor.b32 mov.b32 selp.b32 add.s64".split()
+    " and.b32 or.b32 xor.b32 mov.b32 selp.b32 add.s64 min.s32 max.s32".split()
 )
 COMPARE_OPCODES = frozenset("eq.u32 ne.u32 lt.u32 le.u32 gt.u32 ge.u32".split())
 
@@ -273,6 +273,26 @@ class AdvanceCursor(Op):
     """Next stage; the phase flips when the stage wraps, or every time without a ring."""
 
     cursor: Cursor
+
+
+# ---- global memory --------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadGlobal(Op):
+    """Load 16 bytes of one thread, from memory that the kernel does not write."""
+
+    values: tuple[Register, ...]
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoreGlobal(Op):
+    """Store 16 bytes of one thread where the predicate is true."""
+
+    predicate: Register
+    address: Address
+    values: tuple[Register, ...]
 
 
 # ---- tensor memory accelerator --------------------------------------------------------------

@@ -21,6 +21,8 @@ _MUTE = frozenset[type[ir.Op]](
         ir.PrefetchTensorMap,
         ir.RelinquishTmem,
         ir.ConvertPair,
+        ir.LoadGlobal,
+        ir.StoreGlobal,
         ir.SetMaxRegisters,
     )
 )

@@ -25,10 +25,15 @@ class Step:
 _GRID = Scheduler()
 _PERSISTENT = Scheduler(kind="persistent", order="grouped", group=DEFAULT_GROUP)
 _BOTH = ("sm_100a", "sm_90a")
+_THREADS: Mapping[str, Any] = {"load": "threads", "epilogue": Epilogue(store="direct")}
+_SINGLE: Mapping[str, Any] = {**_THREADS, "scheduler": Scheduler(kind="single")}
 
 STEPS: dict[int, Step] = {
     step.number: step
     for step in (
+        Step(number=1, title="one tile, one CTA; threads copy", targets=("sm_100a",), choices=_SINGLE),
+        Step(number=2, title="K loop", targets=("sm_100a",), choices=_SINGLE),
+        Step(number=3, title="a CTA for every output tile", targets=("sm_100a",), choices=_THREADS),
         Step(number=4, title="TMA loads and stores with mbarriers", targets=_BOTH, choices={}),
         Step(number=5, title="ring of PIPE_DEPTH stages", targets=_BOTH, choices={"pipe_depth": 2}),
         Step(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from ptxgen.ir.declarations import NamedBarrier, Operand, Register
 from ptxgen.ir.ops import (
     AdvanceCursor,
@@ -48,7 +50,7 @@ class Epilogue:
         """Once per CTA, or once per consumer: the places in staging."""
         if self._spec.roles == "specialized" and not self._unit.tmem_columns:
             self._take_part()
-        self._writer.set_up(self._builder.registers[self._source])
+        self._writer.set_up(self._builder.registers.get(self._source))
 
     def _take_part(self) -> None:
         """A consumer warpgroup: its first warp stores; its barrier, its staging, its rows of D."""
@@ -84,6 +86,9 @@ class Epilogue:
         """Everything between the K loop and the next tile."""
         builder, unit = self._builder, self._unit
         builder.emit(Section(comment="epilogue"))
+        if self._spec.epilogue.store == "direct":
+            self._store_direct()
+            return
         announced = unit.single_walker and self._spec.roles == "unified"
         if announced or self._schedule.persistent:
             self._sync("the accumulator is complete, staging is free" if announced else "staging is free")
@@ -92,17 +97,7 @@ class Epilogue:
             self._row = builder.register("store_m_coord", GROUP)
             builder.integer("add.u32", self._row, self._schedule.m_coord, self._group_rows, comment="its rows of D")
         self._start_slices()
-        if self._spec.epilogue.unroll or self._slices == 1:
-            for number in range(self._slices):
-                self._slice(number, f"_{number}" if self._slices > 1 else "")
-        else:
-            leave = builder.register("no_slice_left", GROUP, "pred")
-            index = builder.register("slice", GROUP)
-            builder.integer("mov.b32", index, 0, comment="slice of the tile")
-            head = Compare(opcode="ge.u32", dst=leave, left=index, right=self._slices)
-            with builder.while_not("slice_loop", "slices_done", leave, (head,), rolled=True):
-                self._slice(0, "")
-                builder.integer("add.u32", index, index, 1, comment="next slice")
+        self._each_slice(self._slice)
         if self._empty:
             unit.accumulator_read()
             builder.emit(Arrive(address=at(self._empty), comment="this thread has read the accumulator"))
@@ -111,6 +106,36 @@ class Epilogue:
             self._store("stores_issued", self._schedule.n_coord, builder.registers[self._source])
         if not self._empty:
             unit.accumulator_returned()
+
+    def _store_direct(self) -> None:
+        """Threads store D themselves; afterwards all of them have read the accumulator."""
+        unit, writer = self._unit, self._writer
+        unit.accumulator_ready()
+        writer.start()
+        self._each_slice(self._slice_direct)
+        unit.accumulator_read()
+        self._sync("the accumulator has been read")
+        unit.accumulator_returned()
+
+    def _slice_direct(self, number: int, suffix: str) -> None:
+        self._writer.read()
+        self._writer.write(number, suffix)
+        self._writer.next()
+
+    def _each_slice(self, slice: Callable[[int, str], None]) -> None:
+        """The slices of a tile: unrolled, with their numbers known, or in a loop."""
+        if self._spec.epilogue.unroll or self._slices == 1:
+            for number in range(self._slices):
+                slice(number, f"_{number}" if self._slices > 1 else "")
+            return
+        builder = self._builder
+        leave = builder.register("no_slice_left", GROUP, "pred")
+        index = builder.register("slice", GROUP)
+        builder.integer("mov.b32", index, 0, comment="slice of the tile")
+        head = Compare(opcode="ge.u32", dst=leave, left=index, right=self._slices)
+        with builder.while_not("slice_loop", "slices_done", leave, (head,), rolled=True):
+            slice(0, "")
+            builder.integer("add.u32", index, index, 1, comment="next slice")
 
     def take_accumulator(self, tmem: Register, empty: Register) -> None:
         """The next tile's accumulator, and the mbarrier that hands it back."""

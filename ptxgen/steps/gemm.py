@@ -104,7 +104,6 @@ class GemmKernel:
             arrivals=self._unit.release_arrivals,
             stages=self.released_stages,
         )
-        self._k_tiles_parameter = Parameter(name="k_tiles", kind="u32", comment="K tiles, ceil(K / tile.k), at least 1")
 
     # ---- set-up -----------------------------------------------------------------------------
 
@@ -136,13 +135,15 @@ class GemmKernel:
         builder, base = self.builder, self._smem
         builder.emit(SharedBase(dst=base, comment="control page, staging, ring"))
         per_stage = " of each stage" if self._ring else ""
-        builder.smem_address("loaded", base, self._loaded_barrier, f"mbarrier{per_stage}: A and B have landed")
+        if self.spec.load == "tma":
+            builder.smem_address("loaded", base, self._loaded_barrier, f"mbarrier{per_stage}: A and B have landed")
         released = self._released_barrier
         what = "mbarrier of each stage: it may be refilled"
         if released.stages == 1:
             what = "mbarrier: the MMAs have read the stage"
         builder.smem_address(released.name, base, released, what)
-        builder.smem_address("staging", base, self._staging_buffer, "output rows on their way to D")
+        if self.spec.epilogue.store == "tma":
+            builder.smem_address("staging", base, self._staging_buffer, "output rows on their way to D")
         builder.smem_address(_RING, base, self._ring_buffer, "stages of A | B" if self._ring else "A | B")
 
     def _name_constants(self) -> None:
@@ -151,13 +152,15 @@ class GemmKernel:
             builder.constant("pipe_depth", "pipeline", plan.pipe_depth, "PIPE_DEPTH")
             builder.constant("stage_bytes", "pipeline", plan.stage_bytes, "from stage to stage")
             builder.constant("stage_desc_step", "pipeline", plan.stage_bytes >> 4, "the same, in 16 bytes")
-        builder.constant("load_bytes", "pipeline", plan.stage_bytes, "that the loads of A, B bring")
+        if self.spec.load == "tma":
+            builder.constant("load_bytes", "pipeline", plan.stage_bytes, "that the loads of A, B bring")
         builder.constant("tile_k", "pipeline", tile.k, "K elements of a stage")
 
     def _read_parameters(self) -> None:
-        builder, parameter = self.builder, self._k_tiles_parameter
-        k_tiles = builder.register("k_tiles", "pipeline")
-        builder.emit(LoadParameter(dst=k_tiles, parameter=parameter, comment=parameter.comment))
+        builder = self.builder
+        for parameter in self._counts():
+            register = builder.register(parameter.name, "pipeline")
+            builder.emit(LoadParameter(dst=register, parameter=parameter, comment=parameter.comment))
         self._schedule.set_up()
         for tensor_map in self._tensor_maps():
             register = builder.register(tensor_map.name, "tensor maps", "b64")
@@ -184,8 +187,8 @@ class GemmKernel:
 
     def _initialise(self) -> None:
         builder = self.builder
-        for name in ("a_map", "b_map", "d_map"):
-            builder.emit(PrefetchTensorMap(tensor_map=builder.registers[name]))
+        for parameter in self._tensor_maps():
+            builder.emit(PrefetchTensorMap(tensor_map=builder.registers[parameter.name]))
         for barrier in self._barriers():
             for stage in range(barrier.stages):
                 builder.emit(
@@ -199,6 +202,13 @@ class GemmKernel:
 
     def _barriers(self) -> tuple[Barrier, ...]:
         return (self._loaded_barrier, self._released_barrier)
+
+    def _counts(self) -> tuple[Parameter, ...]:
+        """Parameters that count K tiles."""
+        return (Parameter(name="k_tiles", kind="u32", comment="K tiles, ceil(K / tile.k), at least 1"),)
+
+    def _parameters(self) -> tuple[Parameter, ...]:
+        return (*self._tensor_maps(), *self._counts(), *self._schedule.parameters)
 
     def set_up_epilogue(self) -> None:
         """The places of the epilogue's threads in staging, before the tile loop."""
@@ -362,7 +372,7 @@ class GemmKernel:
     def issue_mma(self, walker: Walker) -> None:
         """Multiply the cursor's stage; mma_done reports when it may be refilled."""
         registers = self.builder.registers
-        self._unit.multiply(walker.cursor, registers["k_tile"], at(registers["mma_done"]))
+        self._unit.multiply(walker.cursor, registers.get("k_tile", 0), at(registers["mma_done"]))
 
     def wait_released(self, cursor: Cursor) -> None:
         """Wait until every walker has read the stage."""
@@ -416,7 +426,8 @@ class GemmKernel:
             roles = (Role(name="all", first_warp=0, warps=warps, body=builder.take()),)
             builder.emit(Section(comment="end"))
             with builder.guard("all_done", self._not_issuer, comment="warp 0 ends", negate=True):
-                self._epilogue.drain()
+                if spec.epilogue.store == "tma":
+                    self._epilogue.drain()
                 self._unit.free()
             builder.emit(Return())
         chip = target(spec.target)
@@ -431,7 +442,7 @@ class GemmKernel:
             smem_bytes=self.plan.smem_bytes,
             smem_limit_bytes=chip.smem_optin_bytes,
             tmem_columns=chip.tmem_columns,
-            parameters=(*self._tensor_maps(), self._k_tiles_parameter, *self._schedule.parameters),
+            parameters=self._parameters(),
             buffers=self._buffers(),
             barriers=self._barriers(),
             named_barriers=self._epilogue.barriers,
@@ -443,4 +454,5 @@ class GemmKernel:
 
     def _buffers(self) -> tuple[SmemBuffer, ...]:
         slot = SmemBuffer(name="tmem_address", offset=TMEM_SLOT_OFFSET, nbytes=4, align=4)
-        return (*([slot] if self._unit.tmem_columns else []), self._staging_buffer, self._ring_buffer)
+        staging = [self._staging_buffer] if self.spec.epilogue.store == "tma" else []
+        return (*([slot] if self._unit.tmem_columns else []), *staging, self._ring_buffer)

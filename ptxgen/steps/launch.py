@@ -14,8 +14,6 @@ from ptxgen.spec import GemmSpec, setting_text
 
 Expression = int | str | list[Any]
 
-_DEFAULTS = {"M": 4096, "N": 4096, "K": 4096}
-
 
 def launch_description(spec: GemmSpec) -> dict[str, Any]:
     """The JSON object described in docs/launch.md."""
@@ -26,17 +24,31 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
     persistent = spec.scheduler.kind == "persistent"
     grouped = spec.scheduler.order == "grouped"
     grid: list[Expression] = [n_tiles, m_tiles, 1]
+    preconditions: list[dict[str, Any]] = []
+    if spec.scheduler.kind == "single":
+        grid = [1, 1, 1]
+        preconditions += [
+            {"expression": "M", "below": tile.m + 1, "rule": "one tile"},
+            {"expression": "N", "below": tile.n + 1, "rule": "one tile"},
+        ]
+    if spec.step == 1:
+        preconditions.append({"expression": "K", "below": tile.k + 1, "rule": "one K tile"})
     if persistent:
         grid = ["SM_COUNT", 1, 1]
     elif grouped:
         grid = [tiles, 1, 1]
     staging = plan.staging
     output = {"inner": staging.panel_columns, "rows": staging.rows, "span": staging.panel_span}
-    counts: list[dict[str, Any]] = [_count("k_tiles", ["ceil_div", "K", tile.k])]
+    maps = [
+        _map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)),
+        _map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)),
+        _map("d_map", "D", spec.output_type, "M", "N", output),
+    ]
+    counts = [] if spec.step == 1 else [_count("k_tiles", ["ceil_div", "K", tile.k])]
     if grouped or persistent:
         counts.append(_count("m_tiles", m_tiles))
         counts.append(_count("n_tiles", n_tiles))
-    preconditions = [{"expression": ["ceil_div", "K", tile.k], "at_least": 1, "rule": "K >= 1"}]
+    preconditions.append({"expression": ["ceil_div", "K", tile.k], "at_least": 1, "rule": "K >= 1"})
     if grouped or persistent:
         preconditions.append({"expression": tiles, "below": 2**31, "rule": "tile ids are 31-bit numbers"})
     return {
@@ -51,23 +63,28 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
             _buffer("B", spec.operand_type, "N", "K", "input"),
             _buffer("D", spec.output_type, "M", "N", "nan"),
         ],
-        "arguments": [
-            _map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)),
-            _map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)),
-            _map("d_map", "D", spec.output_type, "M", "N", output),
-            *counts,
-        ],
+        "arguments": [*(maps if spec.load == "tma" else []), *counts, *([] if spec.load == "tma" else _pointers(spec))],
         "preconditions": preconditions,
-        "defaults": _DEFAULTS,
+        "defaults": _defaults(spec),
         "verify": verify_shapes(spec),
         "expect": {"kind": "gemm", "a": "A", "b": "B", "d": "D"},
     }
+
+
+def _defaults(spec: GemmSpec) -> dict[str, int]:
+    """The tutorial's problem; of the steps that compute one tile, that tile."""
+    if spec.scheduler.kind != "single":
+        return {"M": 4096, "N": 4096, "K": 4096}
+    return {"M": spec.tile.m, "N": spec.tile.n, "K": spec.tile.k if spec.step == 1 else 4096}
 
 
 def verify_shapes(spec: GemmSpec) -> list[list[int]]:
     """Small M, N, K that reach every path: one and several K tiles, more than the ring holds, odd
     counts, edge tiles on every side, one tile and several (and so no tile for some CTA)."""
     tile, depth = spec.tile, spec.pipe_depth
+    if spec.scheduler.kind == "single":
+        several = tile.k if spec.step == 1 else 3 * tile.k
+        return [[tile.m, tile.n, tile.k], [tile.m - 3, tile.n - 8, several - 5], [1, 8, 1]]
     return [
         [tile.m, tile.n, tile.k],
         [tile.m - 3, tile.n + 8, tile.k * depth + 8],
@@ -97,6 +114,18 @@ def reproduce_command(spec: GemmSpec) -> str:
         if value != usual[name]:
             words.append(f"--set {setting_text(name, value)}")
     return " ".join(words)
+
+
+def _pointers(spec: GemmSpec) -> list[dict[str, Any]]:
+    buffers: list[dict[str, Any]] = [
+        {"name": name.lower(), "kind": "buffer", "buffer": name} for name in ("A", "B", "D")
+    ]
+    pitches = [
+        _count("a_pitch", _pitch(spec.operand_type, "K")),
+        _count("b_pitch", _pitch(spec.operand_type, "K")),
+        _count("d_pitch", _pitch(spec.output_type, "N")),
+    ]
+    return [*buffers, *pitches, _count("m", "M"), _count("n", "N"), _count("k", "K")]
 
 
 def _count(name: str, value: Expression) -> dict[str, Any]:

@@ -40,7 +40,7 @@ class MatrixUnit(Protocol):
     def describe(self, ring: Register) -> None:
         """Compute once what every multiplication needs."""
 
-    def multiply(self, cursor: Cursor, k_tile: Register, done: Address) -> None:
+    def multiply(self, cursor: Cursor, k_tile: Register | int, done: Address) -> None:
         """Multiply the cursor's stage and report on the mbarrier `done` that it may be refilled."""
 
     def accumulator_ready(self) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptxgen.ir.declarations import Parameter, Register
-from ptxgen.ir.ops import Compare, GroupedTile, LoadParameter, ReadSpecial, RowMajorTile, Section
+from ptxgen.ir.ops import Compare, GroupedTile, LoadParameter, ReadSpecial, RowMajorTile, Section, SetConstant
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder
 
@@ -86,6 +86,10 @@ class Schedule:
     def _locate(self) -> None:
         """Tile coordinates, then element coordinates of the tile's first row and column."""
         builder, registers = self._builder, self._builder.registers
+        if self._scheduler.kind == "single":
+            for coord in (self.m_coord, self.n_coord):
+                builder.emit(SetConstant(dst=coord, value=0, comment="the only tile"))
+            return
         if not self._by_id:
             builder.emit(
                 ReadSpecial(dst=self._n_tile, special="%ctaid.x", comment="tile column"),

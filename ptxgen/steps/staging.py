@@ -31,7 +31,7 @@ class StagingWriter:
         self.by_slices = spec.epilogue.staging == "slices"
         self.ring: Cursor | None = None
 
-    def set_up(self, staging: Register) -> None:
+    def set_up(self, staging: Register | None) -> None:
         """Once per CTA: the address of this thread's first chunk in its warpgroup's staging."""
         self._place_row(staging)
         if self.by_slices and self.staging.buffers > 1:
@@ -60,12 +60,13 @@ class StagingWriter:
     def next(self) -> None:
         """After a slice."""
 
-    def _place_row(self, staging: Register) -> None:
+    def _place_row(self, staging: Register | None) -> None:
         raise NotImplementedError
 
-    def _address_row(self, staging: Register, row: Register) -> None:
+    def _address_row(self, staging: Register | None, row: Register) -> None:
         """staging_row: the swizzled address of chunk 0 of a row."""
         builder, span = self.builder, self.staging.panel_span
+        assert staging is not None
         builder.integer("mad.lo.u32", self.row, row, span, staging, comment="row in staging")
         if span in _SWIZZLE_MASKS:
             chunk = builder.register("row_swizzle", GROUP)
@@ -109,7 +110,7 @@ class RowWriter(StagingWriter):
         """A slice fills only a part of a panel's row."""
         return self.plan.slice_bytes < self.staging.panel_span
 
-    def _place_row(self, staging: Register) -> None:
+    def _place_row(self, staging: Register | None) -> None:
         builder = self.builder
         row = builder.registers["thread"]
         if self.spec.tile.m == 64:
@@ -208,7 +209,7 @@ class FragmentWriter(StagingWriter):
         super().__init__(builder, spec)
         self._packed = spec.output_type != "f32"
 
-    def _place_row(self, staging: Register) -> None:
+    def _place_row(self, staging: Register | None) -> None:
         """First row and chunk that this lane addresses, in its warpgroup's first block of rows."""
         builder, panel_bytes = self.builder, self.staging.panel_bytes
         lane = builder.register("lane", GROUP)

@@ -18,12 +18,13 @@ from ptxgen.ir.ops import (
     RelinquishTmem,
     SetConstant,
     StageDescriptor,
+    StoreGlobal,
     WaitTmemLoad,
 )
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder, at
 from ptxgen.steps.matrix_unit import swizzle_text
-from ptxgen.steps.staging import RowWriter
+from ptxgen.steps.staging import GROUP, RowWriter
 
 TMEM_LANE_SHIFT = 16
 """A TMEM address has its lane in bits 31-16 and its column in bits 15-0 (PTX ISA 9.1 §9.7.16.1)."""
@@ -47,7 +48,8 @@ class Tcgen05:
         self._idesc = register("idesc", _GROUP)
         self._bases = {name: register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self.tmem_columns = self._plan.tmem_columns
-        self.writer = TmemWriter(builder, spec, self._row)
+        writer = TmemWriter if spec.epilogue.store == "tma" else DirectWriter
+        self.writer = writer(builder, spec, self._row)
 
     # ---- set-up and end ---------------------------------------------------------------------
 
@@ -94,15 +96,17 @@ class Tcgen05:
         )
         describe_stage_0(builder, spec, ring, self._bases)
 
-    def multiply(self, cursor: Cursor, k_tile: Register, done: Address, tmem: Register | None = None) -> None:
+    def multiply(self, cursor: Cursor, k_tile: Register | int, done: Address, tmem: Register | None = None) -> None:
         """One thread issues an MMA for every 32 bytes of K and commits them to the mbarrier.
 
         `tmem` is the accumulator's address where there are several.
         """
         builder, plan = self._builder, self._plan
         a, b = self._stage_descriptors(cursor)
-        accumulate = builder.register("accumulate", "mma", "pred")
-        builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
+        accumulate: Register | int = 0
+        if isinstance(k_tile, Register):
+            accumulate = builder.register("accumulate", "mma", "pred")
+            builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
         a_step = builder.register("a_desc_k", _GROUP, "b64")
         b_step = builder.register("b_desc_k", _GROUP, "b64")
         with builder.guard("mma_issued", builder.registers["elected"], comment="one thread issues"):
@@ -179,6 +183,63 @@ class TmemWriter(RowWriter):
             )
             start += count
         builder.emit(WaitTmemLoad(comment="the columns are in registers"))
+
+
+class DirectWriter(TmemWriter):
+    """Straight to D: every thread stores its row in 16-byte chunks, those inside D.
+
+    The last chunk of a row may reach past N, up to the next 16 bytes, as TMA stores do.
+    """
+
+    def set_up(self, staging: Register | None) -> None:
+        self._place_row(staging)
+
+    def _address_row(self, staging: Register | None, row: Register) -> None:
+        builder = self.builder
+        builder.integer("mov.b32", builder.register("tile_row", GROUP), row, comment="this thread's row of the tile")
+
+    def start(self) -> None:
+        builder, registers = self.builder, self.builder.registers
+        builder.integer("mov.b32", self._slice, self._tmem_row, comment="first slice of the accumulator")
+        row = builder.register("d_row", GROUP)
+        inside = builder.register("d_row_inside", GROUP, "pred")
+        limit = builder.register("d_columns", GROUP)
+        column = builder.register("d_column", GROUP)
+        address = builder.register("d_address", GROUP, "b64")
+        builder.integer("add.u32", row, registers["m_coord"], registers["tile_row"], comment="row of D")
+        builder.compare("lt.u32", inside, row, registers["m"], comment="it is inside")
+        builder.integer("selp.b32", limit, registers["n"], 0, inside, comment="columns of D in this row")
+        builder.integer("mov.b32", column, registers["n_coord"], comment="first column of the slice")
+        builder.integer("mad.wide.u32", address, row, registers["d_pitch"], registers["d"], comment="its row")
+        size = self.staging.element_bytes
+        builder.integer("mad.wide.u32", address, column, size, address, comment="and column")
+
+    def _stage(self, values: list[Register]) -> None:
+        builder, registers = self.builder, self.builder.registers
+        chunk_columns = 16 // self.staging.element_bytes
+        column, inside = registers["d_column"], builder.register("chunk_inside", GROUP, "pred")
+        for first in range(0, len(values), 4):
+            now = column
+            if first:
+                now = builder.register("chunk_column", GROUP)
+                step = first // 4 * chunk_columns
+                builder.integer("add.u32", now, column, step, comment=f"column of chunk {first // 4}")
+            builder.compare("lt.u32", inside, now, registers["d_columns"], comment="the chunk begins inside")
+            builder.emit(
+                StoreGlobal(
+                    predicate=inside,
+                    address=at(registers["d_address"], 4 * first),
+                    values=tuple(values[first : first + 4]),
+                )
+            )
+
+    def next(self) -> None:
+        builder, plan = self.builder, self.plan
+        registers = builder.registers
+        column, address = registers["d_column"], registers["d_address"]
+        builder.integer("add.u32", self._slice, self._slice, plan.slice_n, comment="next slice of the accumulator")
+        builder.integer("add.u32", column, column, plan.slice_n, comment="first column of the slice")
+        builder.integer("add.s64", address, address, plan.slice_bytes, comment="and its address")
 
 
 def stage_descriptor(builder: Builder, name: str, base: Register, stage: Register) -> Register:

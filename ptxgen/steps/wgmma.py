@@ -51,7 +51,7 @@ class Wgmma:
         a = self._bases["a"]
         builder.integer("mad.wide.u32", a, group, rows_bytes >> 4, a, comment="its rows of A")
 
-    def multiply(self, cursor: Cursor, k_tile: Register, done: Address) -> None:
+    def multiply(self, cursor: Cursor, k_tile: Register | int, done: Address) -> None:
         """Multiply, wait for it, and let one lane of every warp release the stage."""
         builder = self._builder
         self.issue(cursor, k_tile)
@@ -59,7 +59,7 @@ class Wgmma:
         with builder.guard("stage_released", builder.registers["elected"], comment="one lane a warp"):
             builder.emit(ir.Arrive(address=done, comment="this warp has read the stage"))
 
-    def issue(self, cursor: Cursor, k_tile: Register) -> None:
+    def issue(self, cursor: Cursor, k_tile: Register | int) -> None:
         """One batch: for every block of 64 rows, 32 bytes of K at a time."""
         builder, plan, spec = self._builder, self._plan, self._spec
         a, b = self._bases["a"], self._bases["b"]
