@@ -2,7 +2,8 @@
 
     module = load_module(text, name="kernel.ptx")
     memory = GlobalMemory()
-    report = Machine(chip=target("sm_100a"), memory=memory).launch(module, "kernel", grid=..., block=..., arguments=[...])
+    machine = Machine(chip=target("sm_100a"), memory=memory)
+    report = machine.launch(module, "kernel", grid=(4, 1, 1), block=(128, 1, 1), arguments=[...])
 """
 
 from __future__ import annotations

@@ -27,8 +27,19 @@ class AsyncOp:
     `perform` (its writes). `barrier` is the (CTA rank, offset) of the mbarrier that it signals."""
 
     __slots__ = (
-        "barrier", "cta", "done", "id", "kind", "lane", "line", "perform", "pipe", "read", "source_read", "warp",
+        "barrier",
+        "cta",
+        "done",
+        "id",
+        "kind",
+        "lane",
+        "line",
+        "perform",
+        "pipe",
+        "read",
+        "source_read",
         "waited",
+        "warp",
     )  # fmt: skip
 
     def __init__(
@@ -52,20 +63,26 @@ class AsyncOp:
         self.waited = False  # some wait covered at least its source
 
 
-class MmaRequest(NamedTuple):
-    """A tcgen05.mma as issued; the first six fields decide whether it joins a batch."""
+class MmaKey(NamedTuple):
+    """What the instructions of one batch have in common."""
 
     d_address: int
     idesc: int
     kind: str
     a_in_tmem: bool
     disabled_lanes: tuple[int, ...]
+    scale_d: int
     lane: int
     cta_group: int
+
+
+class MmaRequest(NamedTuple):
+    """A tcgen05.mma as issued."""
+
+    key: MmaKey
     a: int
     b: int
     accumulate: bool
-    scale_d: int
     line: int
 
 
@@ -76,6 +93,8 @@ class Engine:
         self._unit = unit
         self.policy = policy
         self.eager = policy.eager
+        self.fast = policy.eager and not unit.observed
+        """Operations take effect at once and nobody watches: ops may skip the AsyncOp."""
         self.pending: list[AsyncOp] = []
         self._next_id = 0
 
@@ -154,56 +173,64 @@ class Engine:
         """Starts the queued MMAs of a warp, those on one accumulator together."""
         queue = warp.tensor_queue
         warp.tensor_queue = []
-        start = 0
-        while start < len(queue):
-            first = queue[start]
+        start, count = 0, len(queue)
+        while start < count:
+            key = queue[start].key
             stop = start + 1
-            while stop < len(queue) and queue[stop][:7] == first[:7] and queue[stop].accumulate:
-                if queue[stop].scale_d or first.scale_d:
-                    break
+            while stop < count and queue[stop].accumulate and queue[stop].key == key and not key.scale_d:
                 stop += 1
-            self._tensor_batch(warp, queue[start:stop])
+            self._tensor_batch(warp, queue if stop - start == count else queue[start:stop])
             start = stop
 
     def _tensor_batch(self, warp: Warp, batch: list[MmaRequest]) -> None:
         first = batch[0]
+        if self.fast:
+            try:
+                self._mma(warp.cta, batch)
+            except MachineError as error:
+                raise self._unit.fault(error, warp, first.line) from error
+            return
         event = None
+        lane = first.key.lane
         if self._unit.observed:
-            where = self._unit.where(warp, 1 << first.lane, first.line)
-            event = partial(_mma_event, where, len(batch))
+            event = partial(_mma_event, self._unit.where(warp, 1 << lane, first.line), len(batch))
         op = AsyncOp(
-            "mma", warp, first.lane, first.line, partial(self._run_mma, batch),
-            pipe=(warp.cta.rank, warp.index, first.lane),
+            "mma", warp, lane, first.line, lambda op: self._mma(warp.cta, batch, op),
+            pipe=(warp.cta.rank, warp.index, lane),
         )  # fmt: skip
         self.issue(op, event)
 
-    def _run_mma(self, batch: list[MmaRequest], op: AsyncOp) -> None:
-        first = batch[0]
-        cta = op.cta
+    def _mma(self, cta: Cta, batch: list[MmaRequest], op: AsyncOp | None = None) -> None:
+        key = batch[0].key
         steps = [(request.a, request.b) for request in batch]
-        common: dict[str, Any] = {
-            "d_address": first.d_address, "steps": steps, "idesc": first.idesc, "accumulate": first.accumulate,
-            "kind": first.kind, "a_in_tmem": first.a_in_tmem, "disabled_lanes": first.disabled_lanes,
-            "cta_group": first.cta_group,
-        }  # fmt: skip
-        if self._unit.observed:
-            accesses = mma_accesses(**common)
-            where = self._unit.place(op)
-            for ranges in (accesses.a_smem, accesses.b_smem):
-                spans = tuple((start, start + size) for start, size in ranges)
-                self._unit.emit(
-                    events.Access(
-                        **where, space="shared", kind="read", proxy="async", ranges=spans, owner=cta.rank,
-                        async_id=op.id,
-                    )
-                )  # fmt: skip
-            if accesses.a_tmem is not None:
-                self._unit.emit_tmem(where, "read", accesses.a_tmem, op.id)
-            if accesses.reads_d:
-                self._unit.emit_tmem(where, "read", accesses.d, op.id)
-            self._unit.emit_tmem(where, "write", accesses.d, op.id)
-        mma(cta.tmem, cta.smem.data, scale_d=first.scale_d, **common)
+        if op is not None and self._unit.observed:
+            self._report_mma(cta, batch, steps, op)
+        mma(
+            cta.tmem, cta.smem.data, d_address=key.d_address, steps=steps, idesc=key.idesc,
+            accumulate=batch[0].accumulate, kind=key.kind, a_in_tmem=key.a_in_tmem, scale_d=key.scale_d,
+            disabled_lanes=key.disabled_lanes, cta_group=key.cta_group,
+        )  # fmt: skip
+
+    def _report_mma(self, cta: Cta, batch: list[MmaRequest], steps: list[tuple[int, int]], op: AsyncOp) -> None:
+        key = batch[0].key
+        accesses = mma_accesses(
+            d_address=key.d_address, steps=steps, idesc=key.idesc, accumulate=batch[0].accumulate, kind=key.kind,
+            a_in_tmem=key.a_in_tmem, disabled_lanes=key.disabled_lanes, cta_group=key.cta_group,
+        )  # fmt: skip
+        where = self._unit.place(op)
+        for ranges in (accesses.a_smem, accesses.b_smem):
+            spans = tuple((start, start + size) for start, size in ranges)
+            self._unit.emit(
+                events.Access(
+                    **where, space="shared", kind="read", proxy="async", ranges=spans, owner=cta.rank, async_id=op.id
+                )
+            )
+        if accesses.a_tmem is not None:
+            self._unit.emit_tmem(where, "read", accesses.a_tmem, op.id)
+        if accesses.reads_d:
+            self._unit.emit_tmem(where, "read", accesses.d, op.id)
+        self._unit.emit_tmem(where, "write", accesses.d, op.id)
 
 
-def _mma_event(where: dict[str, int], count: int, async_id: int) -> events.Event:
+def _mma_event(where: dict[str, Any], count: int, async_id: int) -> events.Event:
     return events.AsyncIssue(**where, kind="mma", async_id=async_id, mechanism="commit", detail=count)

@@ -1,27 +1,33 @@
 """An entry decoded into segments: straight-line Ops, each run ended by a terminator.
 
-A terminator returns the number of the next segment, STOP when the warp cannot go on by itself, or
-SWITCH when it changed the warp's fragment (see warp.py). Guards become wrappers; a guarded
-instruction that may block becomes a branch around an unguarded one.
+Guards become wrappers; a guarded instruction that may block becomes a branch around an unguarded
+one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from itertools import pairwise
+from typing import NamedTuple
 
-from ptxgen.emulator.decode import Blocking, Decode, Ends, Layout, Op, Slots
+from ptxgen.emulator.decode import Decode, Ends, Fuse, Op
 from ptxgen.emulator.flow import EXIT, immediate_postdominators, live_in
 from ptxgen.emulator.inline import inline_calls
+from ptxgen.emulator.layout import Layout, Slots
 from ptxgen.emulator.module import Function, Guard, ParsedModule
-from ptxgen.emulator.values import POISON, Registers, bits_of, merge
-from ptxgen.errors import MachineError
+from ptxgen.emulator.terminators import (
+    Terminator,
+    blocking,
+    branch,
+    delivered,
+    guarded,
+    indexed,
+    jump,
+    leave,
+    then_flush,
+)
+from ptxgen.emulator.values import POISON
 
-STOP = -1
-SWITCH = -2
-
-Terminator = Callable[[Registers], int]
 Masked = tuple[Op, int, tuple[int, ...]]
 
 
@@ -32,7 +38,7 @@ class Segment(NamedTuple):
     ops: tuple[Op, ...]
     end: Terminator | None
     following: int
-    count: int
+    instructions: int
     masked: tuple[Masked, ...]
 
 
@@ -58,6 +64,8 @@ class _Item:
     op: Op | None = None
     ends: Ends | None = None
     guard: tuple[int, bool] | None = None
+    count: int = 1  # instructions
+    fuse: Fuse | None = None
     tensor: bool = False
     tmem_load: bool = False
     tmem_wait: bool = False
@@ -98,6 +106,7 @@ def _items(
             decode.line,
             decode.reads,
             tuple(decode.writes),
+            fuse=decode.fuse,
             tensor=decode.tensor,
             tmem_load=decode.tmem_load,
             tmem_wait=decode.tmem_wait,
@@ -165,7 +174,7 @@ class _Builder:
 
     def code(self) -> Code:
         bounds = [*self._starts, len(self._items)]
-        bodies = [self._items[a:b] for a, b in zip(bounds, bounds[1:], strict=False)]
+        bodies = [_fused(self._items[a:b]) for a, b in pairwise(bounds)]
         successors = [self._successors(number, body[-1]) for number, body in enumerate(bodies)]
         meets = immediate_postdominators(successors)
         reads, kills = zip(*(_uses(body) for body in bodies), strict=True)
@@ -214,31 +223,65 @@ class _Builder:
         masked: list[Masked] = []
         for index, item in enumerate(straight):
             assert item.op is not None
-            op = _delivered(item.op, item.line) if item.early_use else item.op
+            op = delivered(item.op, item.line) if item.early_use else item.op
             writes = tuple(slot for slot in item.writes if slot != self._slots.sink)
             if item.guard is not None:
-                op = _guarded(op, item.guard, tuple((s, self._slots.widths[s]) for s in writes))
+                op = guarded(op, item.guard, tuple((s, self._slots.widths[s]) for s in writes))
             if item.tensor and not any(later.tensor for later in straight[index + 1 :]):
-                op = _then_flush(op)
+                op = then_flush(op)
             ops.append(op)
             masked.append((op, 0 if item.guard else item.written, writes))
-        return Segment(tuple(ops), end, following, len(body), tuple(masked))
+        count = sum(item.count for item in body)
+        return Segment(tuple(ops), end, following, count, tuple(masked))
 
     def _terminator(self, item: _Item, following: int, meet: int) -> Terminator:
         targets = [self._segment_at[index] for index in self._targets(item)]
         ends = item.ends
         if ends is None or ends.kind == "branch":
             if item.guard is None:
-                return _jump(targets[0])
-            return _branch(item.guard, targets[0], following, meet)
+                return jump(targets[0])
+            return branch(item.guard, targets[0], following, meet)
         if ends.kind == "indexed":
-            return _indexed(ends.index, targets, meet)
+            return indexed(ends.index, targets, meet)
         if ends.kind == "exit":
-            return _exit
+            return leave
         assert ends.op is not None
         widths = tuple((slot, self._slots.widths[slot]) for slot in item.writes)
         resume = following - 1 if ends.repeats else following
-        return _blocking(ends.op, following, resume, item.written, widths)
+        return blocking(ends.op, following, resume, item.written, widths)
+
+
+def _fused(body: list[_Item]) -> list[_Item]:
+    """Runs of items that may be one op, made one item."""
+    out: list[_Item] = []
+    run: list[_Item] = []
+    written = 0
+    for item in body:
+        fits = item.fuse is not None and item.guard is None
+        joins = fits and run and run[0].fuse is not None and item.fuse is not None and run[0].fuse.key == item.fuse.key
+        if not joins or (item.reads | item.written) & written:
+            out.extend(_one(run))
+            run, written = [], 0
+        if fits:
+            run.append(item)
+            written |= item.written
+        else:
+            out.append(item)
+    return [*out, *_one(run)]
+
+
+def _one(run: list[_Item]) -> list[_Item]:
+    if len(run) < 2:
+        return run
+    first = run[0]
+    assert first.fuse is not None
+    reads = 0
+    writes: list[int] = []
+    for item in run:
+        reads |= item.reads
+        writes.extend(item.writes)
+    parts = [item.fuse.part for item in run if item.fuse is not None]
+    return [_Item(first.line, reads, tuple(writes), op=first.fuse.build(parts), count=len(run))]
 
 
 def _mark_early_uses(bodies: list[list[_Item]], successors: list[tuple[int, ...]]) -> None:
@@ -271,146 +314,3 @@ def _uses(body: list[_Item]) -> tuple[int, int]:
         if item.guard is None:
             kills |= item.written
     return reads, kills
-
-
-# -- wrappers and terminators -------------------------------------------------------------------
-
-
-def _unset_predicate(negated: bool) -> MachineError:
-    return MachineError("uninitialised-read", "a predicate that was never written decides here")
-
-
-def _guarded(op: Op, guard: tuple[int, bool], writes: tuple[tuple[int, int], ...]) -> Op:
-    slot, negated = guard
-
-    def run(r: Registers) -> None:
-        p = r[slot]
-        if type(p) is bool:
-            if p is not negated:
-                if r[0].kept:
-                    _merged(op, r, writes)
-                else:
-                    op(r)
-            return
-        if p is None:
-            raise _unset_predicate(negated)
-        warp = r[0]
-        bits = (bits_of(p) ^ (-negated)) & warp.bits
-        if bits == warp.bits:
-            if warp.kept:
-                _merged(op, r, writes)
-            else:
-                op(r)
-        elif bits:
-            saved = warp.narrow(bits)
-            try:
-                _merged(op, r, writes)
-            finally:
-                warp.widen(saved)
-
-    return run
-
-
-def _merged(op: Op, r: Registers, writes: tuple[tuple[int, int], ...]) -> None:
-    """Runs an op of which only the active lanes may change registers."""
-    old = [r[slot] for slot, _ in writes]
-    op(r)
-    active = r[0].active
-    if active is not None:
-        for (slot, width), before in zip(writes, old, strict=True):
-            r[slot] = merge(active, r[slot], before, width)
-
-
-def _delivered(op: Op, line: int) -> Op:
-    def run(r: Registers) -> None:
-        warp = r[0]
-        if warp.tmem_loads:
-            warp.deliver_loads(line)
-        op(r)
-
-    return run
-
-
-def _then_flush(op: Op) -> Op:
-    """The last tensor op of a segment starts what the segment queued."""
-
-    def run(r: Registers) -> None:
-        op(r)
-        r[0].flush_tensor()
-
-    return run
-
-
-def _jump(target: int) -> Terminator:
-    return lambda r: target
-
-
-def _branch(guard: tuple[int, bool], target: int, following: int, meet: int) -> Terminator:
-    slot, negated = guard
-
-    def run(r: Registers) -> int:
-        p = r[slot]
-        if type(p) is bool:
-            return target if p is not negated else following
-        if p is None:
-            raise _unset_predicate(negated)
-        warp = r[0]
-        taken = (bits_of(p) ^ (-negated)) & warp.bits
-        if taken == 0:
-            return following
-        if taken == warp.bits:
-            return target
-        warp.diverge(((following, warp.bits & ~taken), (target, taken)), meet)
-        return SWITCH
-
-    return run
-
-
-def _indexed(slot: int, targets: list[int], meet: int) -> Terminator:
-    def pick(index: int) -> int:
-        if index >= len(targets):
-            raise MachineError(
-                "out-of-bounds", f"brx.idx with index {index} of {len(targets)} targets"
-            )
-        return targets[index]
-
-    def run(r: Registers) -> int:
-        index = r[slot]
-        if type(index) is int:
-            return pick(index)
-        warp = r[0]
-        paths: dict[int, int] = {}
-        for lane in range(32):
-            if warp.bits >> lane & 1:
-                target = pick(index.item(lane))
-                paths[target] = paths.get(target, 0) | 1 << lane
-        if len(paths) == 1:
-            return next(iter(paths))
-        warp.diverge(tuple(paths.items()), meet)
-        return SWITCH
-
-    return run
-
-
-def _exit(r: Registers) -> int:
-    return int(r[0].exit_lanes())
-
-
-def _blocking(
-    op: Blocking, following: int, resume: int, written: int, writes: tuple[tuple[int, int], ...]
-) -> Terminator:
-    def run(r: Registers) -> int:
-        warp: Any = r[0]
-        if warp.kept & written:
-            old = [r[slot] for slot, _ in writes]
-            go_on = op(r)
-            for (slot, width), before in zip(writes, old, strict=True):
-                r[slot] = merge(warp.active, r[slot], before, width)
-        else:
-            go_on = op(r)
-        if go_on:
-            return following
-        warp.pc = resume
-        return STOP
-
-    return run

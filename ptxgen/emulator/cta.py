@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from ptxgen.emulator.code import Code
@@ -50,6 +51,7 @@ class Cta:
         self.register_pool = 0
         self.pool_waiters: list[Fragment] = []
         self.collectives: dict[Any, Any] = {}  # warpgroup-wide operations on their way
+        self._specials: dict[tuple[str, int], Value] = {}
         self.warps = [self._warp(index) for index in range(-(-launch.threads // LANES))]
         self.live_warps = len(self.warps)
 
@@ -73,53 +75,49 @@ class Cta:
         return Warp(self, index, self.code, values, live)
 
     def _special(self, name: str, warp: int) -> Value:
-        launch, axis = self.unit.launch, name[-1]
-        base, _, _ = name.partition(".")
-        at = "xyz".find(axis) if "." in name else -1
-        x, y, _ = launch.block
+        """A special register's value at the start of a warp."""
+        key = (name, warp if name.startswith("%tid") or name == "%warpid" else 0)
+        known = self._specials.get(key)
+        if known is None:
+            known = self._specials[key] = self._special_value(name, warp)
+        return known
+
+    def _special_value(self, name: str, warp: int) -> Value:
+        launch = self.unit.launch
+        base, _, axis = name.partition(".")
+        at = "xyz".find(axis) if axis else 0
+        cluster, rank = launch.cluster, self.rank
         if base == "%tid":
             thread = LANE_INDEX + LANES * warp
-            if at == 0 and y == launch.block[2] == 1:
-                return thread
+            x, y, _ = launch.block
             return _uniform((thread % x, thread // x % y, thread // (x * y))[at])
-        if base == "%laneid":
-            return LANE_INDEX
         if base.startswith("%lanemask_"):
             return _lanemask(base[len("%lanemask_") :])
-        cluster = launch.cluster
-        rank = self.rank
-        inner = (rank % cluster[0], rank // cluster[0] % cluster[1], rank // (cluster[0] * cluster[1]))
-        triples = {
-            "%ntid": launch.block,
-            "%ctaid": self.ctaid,
-            "%nctaid": launch.grid,
-            "%clusterid": tuple(c // s for c, s in zip(self.ctaid, cluster, strict=True)),
-            "%nclusterid": tuple(g // s for g, s in zip(launch.grid, cluster, strict=True)),
-            "%cluster_ctaid": inner,
-            "%cluster_nctaid": cluster,
+        values: dict[str, Callable[[], Any]] = {
+            "%laneid": lambda: LANE_INDEX,
+            "%ntid": lambda: launch.block[at],
+            "%ctaid": lambda: self.ctaid[at],
+            "%nctaid": lambda: launch.grid[at],
+            "%clusterid": lambda: self.ctaid[at] // cluster[at],
+            "%nclusterid": lambda: launch.grid[at] // cluster[at],
+            "%cluster_ctaid": lambda: self.ctaid[at] % cluster[at],
+            "%cluster_nctaid": lambda: cluster[at],
+            "%warpid": lambda: warp,
+            "%nwarpid": lambda: launch.chip.max_threads_per_sm // LANES,
+            "%smid": lambda: (self.unit.number * launch.cluster_size + rank) % launch.chip.sm_count,
+            "%nsmid": lambda: launch.chip.sm_count,
+            "%gridid": lambda: 1,
+            "%cluster_ctarank": lambda: rank,
+            "%cluster_nctarank": lambda: launch.cluster_size,
+            "%is_explicit_cluster": lambda: launch.cluster_size > 1,
+            "%dynamic_smem_size": lambda: launch.dynamic_smem_bytes,
+            "%total_smem_size": lambda: launch.smem_bytes - SHARED_RESERVED_BYTES,
+            "%aggr_smem_size": lambda: launch.smem_bytes,
+            "%reserved_smem_offset_begin": lambda: 0,
+            "%reserved_smem_offset_end": lambda: SHARED_RESERVED_BYTES,
+            "%reserved_smem_offset_cap": lambda: SHARED_RESERVED_BYTES,
         }
-        if base in triples:
-            return int(triples[base][at])
-        sm = self.unit.number * launch.cluster_size + rank
-        dynamic = launch.dynamic_smem_bytes
-        scalars = {
-            "%warpid": warp,
-            "%nwarpid": launch.chip.max_threads_per_sm // LANES,
-            "%smid": sm % launch.chip.sm_count,
-            "%nsmid": launch.chip.sm_count,
-            "%gridid": 1,
-            "%cluster_ctarank": rank,
-            "%cluster_nctarank": launch.cluster_size,
-            "%dynamic_smem_size": dynamic,
-            "%total_smem_size": launch.smem_bytes - SHARED_RESERVED_BYTES,
-            "%aggr_smem_size": launch.smem_bytes,
-            "%reserved_smem_offset_begin": 0,
-            "%reserved_smem_offset_end": SHARED_RESERVED_BYTES,
-            "%reserved_smem_offset_cap": SHARED_RESERVED_BYTES,
-        }
-        if base == "%is_explicit_cluster":
-            return launch.cluster_size > 1
-        return scalars[base]
+        return values[base]()
 
     # -- shared addresses -----------------------------------------------------------------------
 
@@ -130,7 +128,7 @@ class Cta:
                 raise MachineError("out-of-bounds", f"generic address {address:#x} is not in shared memory")
             address &= 0xFFFFFFFF
         rank, offset = address >> RANK_SHIFT, address & ((1 << RANK_SHIFT) - 1)
-        if rank == self.rank or rank == 0 and len(self.unit.ctas) <= 1:
+        if rank == self.rank or (rank == 0 and len(self.unit.ctas) <= 1):
             return self, offset
         if rank < len(self.unit.ctas):
             return self.unit.ctas[rank], offset
@@ -178,7 +176,7 @@ class Cta:
                 if barrier.initialised and low < offset + 8 and high > offset:
                     raise MachineError(
                         "barrier-overwritten",
-                        f"bytes [{low:#x}, {high:#x}) overwrite the live mbarrier at {offset:#x} ({barrier.describe()})",
+                        f"bytes [{low:#x}, {high:#x}) overwrite the mbarrier at {offset:#x} ({barrier.describe()})",
                     )
 
     # -- exits ----------------------------------------------------------------------------------
@@ -204,7 +202,7 @@ class Cta:
             return False
         if state.arrived > expected:
             raise MachineError(
-                "named-barrier-mismatch", f"{state.arrived} threads arrived at barrier {number}, which counts {expected}"
+                "named-barrier-mismatch", f"{state.arrived} threads arrived at barrier {number}; it counts {expected}"
             )
         state.generation += 1
         state.arrived = state.expected = 0

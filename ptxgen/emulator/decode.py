@@ -11,17 +11,11 @@ from __future__ import annotations
 import struct
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from ptxgen.emulator.memory import (
-    CONST_WINDOW,
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    SHARED_RESERVED_BYTES,
-    SHARED_WINDOW,
-)
+from ptxgen.emulator.layout import Layout, Slots
 from ptxgen.emulator.module import (
     TYPE_BITS,
     Address,
@@ -35,7 +29,6 @@ from ptxgen.emulator.module import (
     Sink,
     SpecialRegister,
     Symbol,
-    Variable,
     Vector,
 )
 from ptxgen.emulator.values import MASK, Registers
@@ -99,120 +92,13 @@ class Ends:
     repeats: bool = False
 
 
-class Slots:
-    """The value list that all warps of an entry share the layout of; slot 0 holds the Warp.
+class Fuse(NamedTuple):
+    """Lets neighbouring instructions of one `key` run as one op, which `build` makes from their
+    `parts`; the code builder has checked that none reads what another writes."""
 
-    `template` are the initial values; `late` the slots that are filled when a warp starts, with
-    keys ("special", name), ("param", offset, bytes), ("global", variable).
-    """
-
-    def __init__(self, registers: Iterable[Register]) -> None:
-        self.template: list[Any] = [None]
-        self.widths: list[int] = [0]
-        self.names: list[str] = [""]
-        for register in registers:
-            self._add(None, register.bits, register.name)
-        self.register_count = len(self.template)
-        self.late: list[tuple[int, tuple[Any, ...]]] = []
-        self._known: dict[tuple[Any, ...], int] = {}
-        self.sink = self._add(0, 0, "_")
-
-    def _add(self, value: Any, width: int, name: str) -> int:
-        self.template.append(value)
-        self.widths.append(width)
-        self.names.append(name)
-        return len(self.template) - 1
-
-    def scratch(self, width: int, name: str) -> int:
-        """A hidden register, one per name (the carry flag, a tensor queue …)."""
-        key = ("scratch", name)
-        if key not in self._known:
-            self._known[key] = self._add(0, width, name)
-        return self._known[key]
-
-    def constant(self, value: int | bool, width: int) -> int:
-        key = ("constant", type(value), value)
-        if key not in self._known:
-            self._known[key] = self._add(value, width, str(value))
-        return self._known[key]
-
-    def at_start(self, width: int, name: str, *key: Any) -> int:
-        if key not in self._known:
-            self._known[key] = self._add(0, width, name)
-            self.late.append((self._known[key], key))
-        return self._known[key]
-
-
-class Layout:
-    """Where the variables that an entry names lie in their spaces."""
-
-    def __init__(self, function: Function) -> None:
-        self.shared_bytes = 0
-        self.const = bytearray()
-        self.local_bytes = 0
-        self._places: dict[Variable, int] = {}
-        self._parameters = {p.variable: p.offset for p in function.parameters}
-        self._unsized: list[Variable] = []
-
-    def settle(self, instructions: Iterable[Instruction]) -> None:
-        """Places every variable that some instruction names, in order of first use."""
-        for item in instructions:
-            for operand in item.operands:
-                for variable in _variables(operand):
-                    self._place(variable)
-        for variable in self._unsized:  # dynamic shared memory follows all static variables
-            self.shared_bytes = -(-self.shared_bytes // variable.align) * variable.align
-        for variable in self._unsized:
-            self._places[variable] = SHARED_RESERVED_BYTES + self.shared_bytes
-
-    def _place(self, variable: Variable) -> None:
-        if variable in self._places or variable in self._parameters:
-            return
-        if variable.space == "shared":
-            if variable.size_bytes == 0:
-                self._unsized.append(variable)
-                self._places[variable] = 0
-                return
-            start = -(-self.shared_bytes // variable.align) * variable.align
-            self._places[variable] = SHARED_RESERVED_BYTES + start
-            self.shared_bytes = start + variable.size_bytes
-        elif variable.space in ("local", "param"):
-            start = -(-self.local_bytes // variable.align) * variable.align
-            self._places[variable] = start
-            self.local_bytes = start + variable.size_bytes
-        elif variable.space == "const":
-            start = -(-len(self.const) // variable.align) * variable.align
-            self.const.extend(bytes(start - len(self.const)))
-            self.const.extend(variable.initial or bytes(variable.size_bytes))
-            self._places[variable] = start
-
-    def is_parameter(self, variable: Variable) -> bool:
-        return variable in self._parameters
-
-    def place(self, variable: Variable) -> int:
-        """The variable's address in its own space (not for global variables)."""
-        if variable in self._parameters:
-            return self._parameters[variable]
-        return self._places[variable]
-
-
-def _variables(operand: Operand) -> Iterable[Variable]:
-    if isinstance(operand, Symbol):
-        yield operand.variable
-    elif isinstance(operand, Address) and isinstance(operand.base, Symbol):
-        yield operand.base.variable
-    elif isinstance(operand, Vector):
-        for element in operand.elements:
-            yield from _variables(element)
-
-
-WINDOWS = {
-    "shared": SHARED_WINDOW,
-    "local": LOCAL_WINDOW,
-    "param": PARAM_WINDOW,
-    "const": CONST_WINDOW,
-    "global": 0,
-}
+    key: tuple[Any, ...]
+    part: tuple[int, ...]
+    build: Callable[[list[tuple[int, ...]]], Op]
 
 
 class Decode:
@@ -233,6 +119,7 @@ class Decode:
         self.operands = list(item.operands)
         self.reads = 0
         self.writes: list[int] = []
+        self.fuse: Fuse | None = None
         self.tensor = False  # queues work on the tensor core's pipe
         self.tmem_load = False  # its destinations are not defined before a tcgen05.wait::ld
         self.tmem_wait = False

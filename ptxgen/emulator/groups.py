@@ -43,3 +43,11 @@ class AsyncGroups:
     def unwaited(self) -> list[AsyncOp]:
         """Operations that read a source which no wait has covered."""
         return [op for op in self.all() if op.read is not None and not op.waited]
+
+
+def groups_of(by_lane: dict[int, AsyncGroups], lane: int) -> AsyncGroups:
+    """A thread's groups, made at first use."""
+    groups = by_lane.get(lane)
+    if groups is None:
+        groups = by_lane[lane] = AsyncGroups()
+    return groups

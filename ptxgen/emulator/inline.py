@@ -175,5 +175,5 @@ class _Rename:
             coordinates = operand.coordinates
             if coordinates is not None:
                 coordinates = tuple(self.operand(element) for element in coordinates)
-            return Address(base, operand.offset, coordinates)  # type: ignore[arg-type]
+            return Address(base, operand.offset, coordinates)
         return operand

@@ -57,7 +57,7 @@ class Block:
             16: whole.view(np.complex128),  # moved as 16 raw bytes, never computed with
         }
         self.words: dict[int, memoryview] = {
-            size: memoryview(self.views[size]) for size in (1, 2, 4, 8)
+            size: self.views[size].data for size in (1, 2, 4, 8)
         }
 
     def load_word(self, offset: int, size: int) -> int:
@@ -75,39 +75,51 @@ class Block:
 
     def load_lanes(self, offsets: Lanes, size: int, count: int) -> list[Lanes]:
         """`count` elements of `size` bytes from each offset: a list of arrays, one per element."""
-        total = size * count
-        if count == 1 and size <= 8:
-            return [self.views[size][offsets >> _SHIFT[size]]]
-        if total == 32:
+        if size * count == 32:
             first = offsets >> 4
             wide = self.views[16][np.stack((first, first + 1), axis=1)]
-        else:
-            wide = self.views[total][offsets >> _SHIFT[total]]
-        if size == 16:
-            pairs = wide.reshape(len(offsets), count).view(np.uint64)
-            return [pairs[:, 2 * i : 2 * i + 2] for i in range(count)]
-        rows = wide.view(UNSIGNED[8 * size]).reshape(len(offsets), count)
-        return list(np.ascontiguousarray(rows.T))
+            return _columns(wide, size, count)
+        return self.load_words(offsets >> _SHIFT[size * count], size, count)
+
+    def load_words(self, index: Lanes, size: int, count: int) -> list[Lanes]:
+        """As load_lanes, with offsets counted in accesses of size·count bytes (at most 16)."""
+        if count == 1 and size <= 8:
+            return [self.views[size][index]]
+        return _columns(self.views[size * count][index], size, count)
 
     def store_lanes(self, offsets: Lanes, size: int, values: list[Lanes]) -> None:
         """The inverse of load_lanes; where lanes overlap, the highest lane wins."""
-        count = len(values)
-        total = size * count
-        if count == 1 and size <= 8:
-            self.views[size][offsets >> _SHIFT[size]] = values[0]
-            return
-        if size == 16:
-            packed = np.concatenate(values, axis=1)
-        else:
-            packed = np.empty((len(offsets), count), dtype=UNSIGNED[8 * size])
-            for i in range(count):
-                packed[:, i] = values[i]
-        if total == 32:
+        if size * len(values) == 32:
             first = offsets >> 4
-            self.views[16][np.stack((first, first + 1), axis=1)] = packed.view(np.complex128)
+            index = np.stack((first, first + 1), axis=1)
+            self.views[16][index] = _rows(values, size).view(np.complex128)
         else:
-            whole = packed.view(self.views[total].dtype)
-            self.views[total][offsets >> _SHIFT[total]] = whole[:, 0]
+            self.store_words(offsets >> _SHIFT[size * len(values)], size, values)
+
+    def store_words(self, index: Lanes, size: int, values: list[Lanes]) -> None:
+        """The inverse of load_words."""
+        if len(values) == 1 and size <= 8:
+            self.views[size][index] = values[0]
+        else:
+            view = self.views[size * len(values)]
+            view[index] = _rows(values, size).view(view.dtype)[:, 0]
+
+
+def _columns(wide: npt.NDArray[Any], size: int, count: int) -> list[Lanes]:
+    """Wide words, one per lane, as a list of element arrays."""
+    lanes = wide.shape[0]
+    if size == 16:
+        pairs = wide.reshape(lanes, count).view(np.uint64)
+        return [pairs[:, 2 * i : 2 * i + 2] for i in range(count)]
+    rows = wide.view(UNSIGNED[8 * size]).reshape(lanes, count)
+    return list(np.ascontiguousarray(rows.T))
+
+
+def _rows(values: list[Lanes], size: int) -> Lanes:
+    """Element arrays as one contiguous (lanes, elements) array."""
+    if size == 16:
+        return np.concatenate(values, axis=1)
+    return np.ascontiguousarray(np.concatenate(values).reshape(len(values), -1).T)
 
 
 def poisoned(size_bytes: int) -> Bytes:

@@ -6,33 +6,26 @@ checked later, by the decoder of each instruction.
 
 from __future__ import annotations
 
-import struct
 from dataclasses import dataclass, field
 from typing import NoReturn
 
 from ptxgen.emulator.lexer import Token, tokenize
 from ptxgen.emulator.module import (
     TYPE_BITS,
-    Address,
     Function,
     FunctionName,
-    Group,
     Guard,
     Immediate,
     Instruction,
     Label,
-    Negated,
     Operand,
-    Pair,
     Parameter,
     ParsedModule,
     Register,
-    Sink,
-    SpecialRegister,
     Symbol,
     Variable,
-    Vector,
 )
+from ptxgen.emulator.operands import Operands, constant_bytes, number
 from ptxgen.errors import PtxError
 
 _SPACES = {"shared", "global", "const", "local", "param"}
@@ -40,7 +33,6 @@ _LINKAGE = {".visible", ".extern", ".weak", ".common"}
 _TRIPLES = {".reqntid", ".maxntid", ".reqnctapercluster", ".maxclusterrank"}
 _COUNTS = {".maxnreg", ".minnctapersm", ".maxnctapersm"}
 _BARE = {".explicitcluster", ".blocksareclusters", ".noreturn"}
-_FLOAT_BYTES = {"f32": "<f", "f64": "<d"}
 
 
 def parse(text: str, name: str) -> ParsedModule:
@@ -115,7 +107,7 @@ class _Parser:
     def _integer(self) -> int:
         negative = self._accept("-")
         token = self._take("number")
-        value = _number(token.text)
+        value = number(token.text)
         if value.kind != "int":
             self._fail(f"expected an integer, found {token.text!r}", token.line)
         return -int(value.value) if negative else int(value.value)
@@ -232,14 +224,14 @@ class _Parser:
                 depth -= 1
             elif not self._accept(","):
                 negative = self._accept("-")
-                out += _constant_bytes(self._number_token(), negative, kind)
+                out += constant_bytes(self._number_token(), negative, kind)
             if depth == 0 and self._next.kind != ",":
                 return bytes(out)
 
     def _number_token(self) -> Immediate:
         if self._next.kind != "number":
             self._fail("only numbers are supported in an initialiser")
-        return _number(self._take().text)
+        return number(self._take().text)
 
     def _variables(self, space: str, scope: _Scope, extern: bool = False) -> None:
         first = self._variable(space, extern)
@@ -394,11 +386,10 @@ class _Parser:
 
     def _registers(self, scope: _Scope, body: _Body) -> None:
         token = self._take("directive")
-        vector = 1
         if token.text in (".v2", ".v4"):
             self._fail("vector registers are not supported", token.line)
         kind = token.text[1:]
-        if kind not in TYPE_BITS or vector != 1:
+        if kind not in TYPE_BITS:
             self._fail(f"unknown register type {token.text}", token.line)
         while True:
             name = self._take("word").text
@@ -420,7 +411,6 @@ class _Parser:
             if not self._accept(","):
                 break
         self._take(";")
-        self._registers_of = body.registers
 
     # -- instructions ---------------------------------------------------------------------------
 
@@ -464,7 +454,14 @@ class _Parser:
             if not isinstance(register, Register) or register.type != "pred":
                 self._fail(f"guard {name} is not a declared predicate register", raw.line)
             guard = Guard(register, negated)
-        operands = tuple(_Operands(self, tokens, raw).operand() for tokens in raw.operands)
+
+        def lookup(name: str) -> Operand | None:
+            return self._lookup(name, raw.scope)
+
+        def fail(reason: str) -> NoReturn:
+            self._fail(reason, raw.line)
+
+        operands = tuple(Operands(tokens, lookup, fail).operand() for tokens in raw.operands)
         return Instruction(raw.name, operands, guard, raw.line)
 
     def _lookup(self, name: str, scope: _Scope | None) -> Operand | None:
@@ -490,156 +487,6 @@ class _Parser:
         if not isinstance(found, Label):
             self._fail(f"{token.text} is not a label", token.line)
         return found
-
-
-class _Operands:
-    """Parses the tokens of one operand."""
-
-    def __init__(self, parser: _Parser, tokens: list[Token], raw: _Raw) -> None:
-        self._parser, self._tokens, self._raw = parser, tokens, raw
-        self._at = 0
-
-    def _fail(self, reason: str) -> NoReturn:
-        self._parser._fail(reason, self._raw.line)
-
-    def _peek(self) -> str:
-        return self._tokens[self._at].kind if self._at < len(self._tokens) else ""
-
-    def _accept(self, kind: str) -> bool:
-        if self._peek() == kind:
-            self._at += 1
-            return True
-        return False
-
-    def _expect(self, kind: str) -> Token:
-        if self._peek() != kind:
-            found = self._tokens[self._at].text if self._at < len(self._tokens) else "nothing"
-            self._fail(f"expected {kind} in an operand, found {found!r}")
-        self._at += 1
-        return self._tokens[self._at - 1]
-
-    def operand(self) -> Operand:
-        result = self._one()
-        if self._accept("|"):
-            result = Pair(result, self._one())
-        if self._at != len(self._tokens):
-            self._fail(f"unexpected {self._tokens[self._at].text!r} in an operand")
-        return result
-
-    def _list(self, close: str) -> tuple[Operand, ...]:
-        items: list[Operand] = []
-        while not self._accept(close):
-            items.append(self._one())
-            if self._peek() != close:
-                self._expect(",")
-        return tuple(items)
-
-    def _one(self) -> Operand:
-        if self._accept("{"):
-            return Vector(self._list("}"))
-        if self._accept("("):
-            return Group(self._list(")"))
-        if self._accept("["):
-            return self._address()
-        if self._accept("!"):
-            name = self._expect("word").text
-            register = self._parser._lookup(name, self._raw.scope)
-            if not isinstance(register, Register) or register.type != "pred":
-                self._fail(f"{name} is not a declared predicate register")
-            return Negated(register)
-        if self._peek() in ("number", "-", "+"):
-            return self._literal()
-        base = self._name(self._expect("word").text)
-        offset = self._offset()
-        if offset:
-            if not isinstance(base, Symbol):
-                self._fail("only a variable's address takes an offset outside brackets")
-            return Symbol(base.variable, base.offset + offset)
-        return base
-
-    def _literal(self) -> Immediate:
-        negative = self._accept("-")
-        if not negative:
-            self._accept("+")
-        literal = _number(self._expect("number").text)
-        if not negative:
-            return literal
-        if literal.kind in ("f32", "f64"):
-            self._fail("a hexadecimal float literal takes no sign")
-        return Immediate(literal.kind, -literal.value)
-
-    def _offset(self) -> int:
-        total = 0
-        while self._peek() in ("+", "-"):
-            sign = -1 if self._expect(self._peek()).kind == "-" else 1
-            if self._accept("-"):
-                sign = -sign
-            literal = _number(self._expect("number").text)
-            if literal.kind != "int":
-                self._fail("an address offset must be an integer")
-            total += sign * int(literal.value)
-        return total
-
-    def _address(self) -> Address:
-        if self._peek() in ("number", "-"):
-            base: Operand = self._literal()
-        else:
-            base = self._name(self._expect("word").text)
-        if not isinstance(base, (Register, Symbol, Immediate)):
-            self._fail("an address must be a register, a variable or a number")
-        offset = self._offset()
-        if isinstance(base, Symbol):
-            base, offset = Symbol(base.variable, base.offset + offset), 0
-        coordinates = None
-        if self._accept(","):
-            if self._accept("{"):
-                coordinates = self._list("}")
-            else:
-                coordinates = (self._one(),)
-            if self._accept(","):  # gather/scatter or im2col offsets are not modelled
-                self._fail("a tensor address with a third part is not supported")
-        self._expect("]")
-        return Address(base, offset, coordinates)
-
-    def _name(self, name: str) -> Operand:
-        if name == "_":
-            return Sink()
-        found = self._parser._lookup(name, self._raw.scope)
-        if found is not None:
-            return found
-        if name == "WARP_SZ":
-            return Immediate("int", 32)
-        if name.startswith("%"):
-            return SpecialRegister(name)
-        self._fail(f"{name} is not declared")
-
-
-def _number(text: str) -> Immediate:
-    lower = text.lower()
-    if lower.startswith("0f"):
-        return Immediate("f32", int(text[2:], 16))
-    if lower.startswith("0d") and len(text) == 18:
-        return Immediate("f64", int(text[2:], 16))
-    digits = lower.rstrip("u")
-    if digits.startswith("0x"):
-        return Immediate("int", int(digits, 16))
-    if digits.startswith("0b"):
-        return Immediate("int", int(digits, 2))
-    if "." in digits or "e" in digits:
-        return Immediate("float", float(digits))
-    if len(digits) > 1 and digits[0] == "0" and not set(digits) - set("01234567"):
-        return Immediate("int", int(digits, 8))
-    return Immediate("int", int(digits))
-
-
-def _constant_bytes(literal: Immediate, negative: bool, kind: str) -> bytes:
-    size = TYPE_BITS[kind] // 8
-    if literal.kind in ("f32", "f64"):
-        return int(literal.value).to_bytes(8 if literal.kind == "f64" else 4, "little")[:size]
-    value = -literal.value if negative else literal.value
-    if kind in _FLOAT_BYTES:
-        return struct.pack(_FLOAT_BYTES[kind], float(value))
-    return (int(value) & ((1 << (8 * size)) - 1)).to_bytes(size, "little")
 
 
 def _triple(values: tuple[int, ...] | None) -> tuple[int, int, int] | None:

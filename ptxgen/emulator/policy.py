@@ -13,8 +13,8 @@ import random
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from ptxgen.errors import UnknownNameError
 from ptxgen.emulator.values import lanes_of
+from ptxgen.errors import UnknownNameError
 
 if TYPE_CHECKING:
     from ptxgen.emulator.asynchrony import AsyncOp

@@ -74,7 +74,7 @@ class TensorMaps:
         if found is not None:
             return found
         if address >> 32 == PARAM_WINDOW >> 32:
-            raise MachineError("illegal-tensor-copy", f"no tensor map was passed at parameter offset {address & 0xFFFFFFFF:#x}")
+            raise MachineError("illegal-tensor-copy", f"no tensor map at parameter offset {address & 0xFFFFFFFF:#x}")
         if address % 64:
             raise MachineError("misaligned-address", f"tensor map address {address:#x} is not a multiple of 64")
         raw = self._memory.read(address, TENSOR_MAP_BYTES).tobytes()

@@ -9,7 +9,7 @@ nothing changed in between, the cluster is deadlocked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp, Engine
@@ -63,14 +63,14 @@ class Unit:
         assert self._emit is not None
         self._emit(event)
 
-    def where(self, warp: Warp, lanes: int, line: int) -> dict[str, int]:
+    def where(self, warp: Warp, lanes: int, line: int) -> dict[str, Any]:
         """The common fields of an event."""
         return {"unit": self.number, "cta": warp.cta.rank, "warp": warp.index, "lanes": lanes, "line": line}
 
-    def place(self, op: AsyncOp) -> dict[str, int]:
+    def place(self, op: AsyncOp) -> dict[str, Any]:
         return self.where(op.warp, 1 << op.lane, op.line)
 
-    def emit_tmem(self, where: dict[str, int], kind: str, region: TmemRegion, async_id: int) -> None:
+    def emit_tmem(self, where: dict[str, Any], kind: str, region: TmemRegion, async_id: int) -> None:
         for first, stop in region.lanes:
             for columns in region.columns:
                 self.emit(

@@ -35,6 +35,9 @@ POISON16 = 0xFFE5
 POISON32 = 0xFFE5FFE5
 POISON = {width: int("FFE5" * 8, 16) & MASK[width] for width in (8, 16, 32, 64, 128)}
 
+_SPREAD: dict[int, dict[int, Lanes]] = {width: {} for width in (1, 8, 16, 32, 64, 128)}
+_SPREAD_LIMIT = 4096
+
 LANE_INDEX = np.arange(LANES, dtype=np.uint32)
 LANE_BIT = np.left_shift(np.uint32(1), LANE_INDEX)
 
@@ -44,14 +47,27 @@ def to_signed(value: int, width: int) -> int:
     return value - ((value & (1 << (width - 1))) << 1)
 
 
+def spread(value: int, width: int) -> Lanes:
+    """An int as an array of 32 equal lanes, cached: NumPy works on two arrays several times faster
+    than on an array and a scalar."""
+    cache = _SPREAD[width]
+    lanes = cache.get(value)
+    if lanes is None:
+        if width == 128:
+            pair = np.array([value & MASK[64], value >> 64], dtype=np.uint64)
+            lanes = np.repeat(pair[None, :], LANES, axis=0)
+        else:
+            lanes = np.full(LANES, value, dtype=UNSIGNED[width])
+        lanes.flags.writeable = False
+        if len(cache) >= _SPREAD_LIMIT:
+            cache.clear()
+        cache[value] = lanes
+    return lanes
+
+
 def to_lanes(value: Value, width: int) -> Lanes:
     """The value as an array of 32 lanes of the unsigned type of `width` bits (1: bool)."""
-    if isinstance(value, np.ndarray):
-        return value
-    if width == 128:
-        pair = np.array([value & MASK[64], value >> 64], dtype=np.uint64)
-        return np.repeat(pair[None, :], LANES, axis=0)
-    return np.full(LANES, value, dtype=UNSIGNED[width])
+    return value if isinstance(value, np.ndarray) else spread(value, width)
 
 
 def from_lanes(array: Lanes) -> Value:
@@ -71,12 +87,17 @@ def lane_value(value: Value, lane: int) -> Any:
     return value.item(lane)
 
 
+_MASKS: dict[int, Lanes] = {}
+_MASK_BITS: dict[int, int] = {}  # id of an array in _MASKS, which keeps it alive, to its bits
+_MASK_LIMIT = 1 << 16
+
+
 def bits_of(mask: Lanes) -> int:
     """The 32-bit lane mask of a boolean array, lane 0 in bit 0."""
+    bits = _MASK_BITS.get(id(mask))
+    if bits is not None:
+        return bits
     return int.from_bytes(np.packbits(mask, bitorder="little").tobytes(), "little")
-
-
-_MASKS: dict[int, Lanes] = {}
 
 
 def mask_of(bits: int) -> Lanes:
@@ -85,8 +106,9 @@ def mask_of(bits: int) -> Lanes:
     if mask is None:
         mask = (np.uint32(bits) & LANE_BIT) != 0
         mask.flags.writeable = False
-        if len(_MASKS) < 4096:
+        if len(_MASKS) < _MASK_LIMIT:
             _MASKS[bits] = mask
+            _MASK_BITS[id(mask)] = bits
     return mask
 
 

@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
-from ptxgen.emulator.code import STOP, SWITCH, Code
+from ptxgen.emulator.code import Code
+from ptxgen.emulator.terminators import STOP, SWITCH
 from ptxgen.emulator.values import ALL_LANES, Lanes, Registers, Value, lane_value, mask_of, merge
 from ptxgen.errors import MachineError
 
@@ -169,6 +170,16 @@ class Warp:
         to the meeting point wait there."""
         current = self.current
         join = Join(meet, current.bits, current.join)
+        if len(paths) == 2 and len(self.fragments) == 1 and join.parent is None:
+            (first, first_bits), (second, second_bits) = paths
+            if second == meet or first == meet:  # the usual case: a guarded region, then all lanes again
+                current.pc, current.bits = (first, first_bits) if second == meet else (second, second_bits)
+                current.join = join
+                join.arrived = join.expected ^ current.bits
+                self.pc, self.bits, self.stop = current.pc, current.bits, meet
+                self.active = mask_of(current.bits)
+                self.kept = self.code.live_in[meet] if meet >= 0 else 0
+                return
         left = [path for path in paths if path[0] != meet]
         for _, bits in paths:
             join.arrived |= bits
@@ -217,7 +228,11 @@ class Warp:
         join.arrived |= current.bits
         if join.arrived == join.expected:
             current.pc, current.bits, current.join = join.pc, join.expected, join.parent
-            self._enter(current)
+            if join.parent is None and len(self.fragments) == 1:
+                self.pc, self.bits, self.stop, self.kept = join.pc, join.expected, STOP, 0
+                self.active = None if join.expected == ALL_LANES else mask_of(join.expected)
+            else:
+                self._enter(current)
             return SWITCH
         self.fragments.remove(current)
         return self._next_fragment()
@@ -300,7 +315,7 @@ class Warp:
         self.tmem_loads.clear()
         unit.note(
             "missing-wait-ld",
-            "a register that tcgen05.ld writes is used before tcgen05.wait::ld; only the register dependence orders them",
+            "a destination of tcgen05.ld is used before tcgen05.wait::ld; only the register dependence orders them",
             self,
             line,
             severity="warning",

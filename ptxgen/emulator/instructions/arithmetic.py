@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 
 import numpy as np
@@ -14,14 +15,12 @@ from ptxgen.emulator.instructions.elementwise import (
     binary,
     by_lane,
     raw,
-    signed,
     ternary,
     typed,
     unary,
-    unsigned,
 )
 from ptxgen.emulator.module import TYPE_BITS
-from ptxgen.emulator.values import MASK, SIGNED, UNSIGNED, Registers, Value, from_lanes, to_signed
+from ptxgen.emulator.values import MASK, SIGNED, UNSIGNED, Lanes, Registers, from_lanes, spread, to_signed
 
 INTEGERS = ("u16", "s16", "u32", "s32", "u64", "s64")
 _WIDE = {"u16": "u32", "s16": "s32", "u32": "u64", "s32": "s64"}
@@ -56,20 +55,22 @@ def add_sub(d: Decode) -> Op:
             total = to_signed(x, 32) - to_signed(y, 32) if minus else to_signed(x, 32) + to_signed(y, 32)
             return _clamp(total, "s32")
 
-        return binary(out, a, b, saturate, by_lane(32, saturate))
+        return binary(out, a, b, 32, saturate, by_lane(32, saturate))
     if carry is not None:
         return _with_carry(out, a, b, None, carry, width, minus)
     if minus:
-
-        def subtract(r: Registers) -> None:
-            v = r[a] - r[b]
-            r[out] = v & mask if type(v) is int else v
-
-        return subtract
+        return binary(out, a, b, width, lambda x, y: x - y & mask, operator.sub)
 
     def add(r: Registers) -> None:
-        v = r[a] + r[b]
-        r[out] = v & mask if type(v) is int else v
+        x, y = r[a], r[b]
+        if type(x) is int:
+            if type(y) is int:
+                r[out] = x + y & mask
+                return
+            x = spread(x, width)
+        elif type(y) is int:
+            y = spread(y, width)
+        r[out] = x + y
 
     return add
 
@@ -102,7 +103,7 @@ def _with_carry(
             columns = [v.tolist() if isinstance(v, np.ndarray) else [v] * 32 for v in (x, y, c)]
             pairs = [on_ints(*row) for row in zip(*columns, strict=True)]
             r[out] = np.array([pair[0] for pair in pairs], dtype=UNSIGNED[width])
-            after = np.array([pair[1] for pair in pairs], dtype=np.uint32)
+            after = np.array([pair[1] for pair in pairs], dtype=np.uint32)  # type: ignore[assignment]
         if carry is not None:
             r[carry] = after
 
@@ -123,8 +124,8 @@ def _product(kind: str, part: str) -> tuple[OnInts, OnLanes, int]:
 
         types = SIGNED if kind[0] == "s" else UNSIGNED
 
-        def wide_lanes(x: Value, y: Value) -> Value:
-            return raw(typed(x, kind, width).astype(types[result]) * typed(y, kind, width))
+        def wide_lanes(x: Lanes, y: Lanes) -> Lanes:
+            return raw(typed(x, kind).astype(types[result]) * typed(y, kind))  # type: ignore[no-any-return]
 
         return wide, wide_lanes, result
     if part == "hi":
@@ -136,15 +137,12 @@ def _product(kind: str, part: str) -> tuple[OnInts, OnLanes, int]:
             return high, by_lane(64, high), 64
         _, lanes, result = _product(kind, "wide")
 
-        def high_lanes(x: Value, y: Value) -> Value:
-            return (lanes(x, y) >> UNSIGNED[result](width)).astype(UNSIGNED[width])
+        def high_lanes(x: Lanes, y: Lanes) -> Lanes:
+            return (lanes(x, y) >> UNSIGNED[result](width)).astype(UNSIGNED[width])  # type: ignore[no-any-return]
 
         return high, high_lanes, width
 
-    def low_lanes(x: Value, y: Value) -> Value:
-        return unsigned(x, width) * unsigned(y, width)
-
-    return lambda x, y: x * y & MASK[width], low_lanes, width
+    return lambda x, y: x * y & MASK[width], operator.mul, width
 
 
 @instruction("mul")
@@ -157,7 +155,7 @@ def mul(d: Decode) -> Op:
         d.fail(f"mul.wide has no type .{kind}")
     out = d.dst(_WIDE[kind] if part == "wide" else kind)
     on_ints, on_lanes, _ = _product(kind, part)
-    return binary(out, d.src(kind), d.src(kind), on_ints, on_lanes)
+    return binary(out, d.src(kind), d.src(kind), TYPE_BITS[kind], on_ints, on_lanes)
 
 
 @instruction("mul24", "mad24")
@@ -185,8 +183,8 @@ def mul24(d: Decode) -> Op:
 
     out, a, b = d.dst(kind), d.src(kind), d.src(kind)
     if adds:
-        return ternary(out, a, b, d.src(kind), multiply_add, by_lane(32, multiply_add))
-    return binary(out, a, b, multiply, by_lane(32, multiply))
+        return ternary(out, a, b, d.src(kind), (32, 32, 32), multiply_add, by_lane(32, multiply_add))
+    return binary(out, a, b, 32, multiply, by_lane(32, multiply))
 
 
 @instruction("mad")
@@ -211,16 +209,20 @@ def mad(d: Decode) -> Op:
         def saturate(x: int, y: int, z: int) -> int:
             return _clamp(to_signed(on_ints(x, y), 32) + to_signed(z, 32), "s32")
 
-        return ternary(out, a, b, c, saturate, by_lane(32, saturate))
-    mask = MASK[width]
+        return ternary(out, a, b, c, (32, 32, 32), saturate, by_lane(32, saturate))
+    mask, narrow = MASK[width], TYPE_BITS[kind]
 
     def add(r: Registers) -> None:
         x, y, z = r[a], r[b], r[c]
         if type(x) is int and type(y) is int:
-            v = on_ints(x, y) + z
-            r[out] = v & mask if type(v) is int else v
-        else:
-            r[out] = on_lanes(x, y) + unsigned(z, width)
+            v = on_ints(x, y)
+            r[out] = v + z & mask if type(z) is int else spread(v, width) + z
+            return
+        if type(x) is int:
+            x = spread(x, narrow)
+        elif type(y) is int:
+            y = spread(y, narrow)
+        r[out] = on_lanes(x, y) + (spread(z, width) if type(z) is int else z)
 
     return add
 
@@ -254,7 +256,7 @@ def _mad_carry(
             columns = [x.tolist() if isinstance(x, np.ndarray) else [x] * 32 for x in operands]
             pairs = [on_ints(*row) for row in zip(*columns, strict=True)]
             r[out] = np.array([pair[0] for pair in pairs], dtype=UNSIGNED[width])
-            after = np.array([pair[1] for pair in pairs], dtype=np.uint32)
+            after = np.array([pair[1] for pair in pairs], dtype=np.uint32)  # type: ignore[assignment]
         if carry is not None:
             r[carry] = after
 
@@ -283,17 +285,16 @@ def div_rem(d: Decode) -> Op:
         return (q if quotient else n - q * m) & MASK[width]
 
     if kind[0] == "s":
-        return binary(out, a, b, on_ints, by_lane(width, on_ints))
+        return binary(out, a, b, width, on_ints, by_lane(width, on_ints))
 
-    def on_lanes(x: Value, y: Value) -> Value:
-        n, m = unsigned(x, width), unsigned(y, width)
-        zero = m == 0
-        safe = np.where(zero, UNSIGNED[width](1), m)
+    def on_lanes(x: Lanes, y: Lanes) -> Lanes:
+        zero = y == 0
+        safe = np.where(zero, UNSIGNED[width](1), y)
         if quotient:
-            return from_lanes(np.where(zero, UNSIGNED[width](MASK[width]), n // safe))
-        return np.where(zero, n, n % safe)
+            return from_lanes(np.where(zero, UNSIGNED[width](MASK[width]), x // safe))  # type: ignore[no-any-return]
+        return np.where(zero, x, x % safe)
 
-    return binary(out, a, b, on_ints, on_lanes)
+    return binary(out, a, b, width, on_ints, on_lanes)
 
 
 # -- selections and counts ----------------------------------------------------------------------
@@ -318,15 +319,15 @@ def min_max(d: Decode) -> Op:
             low = _pick(pick, x & 0xFFFF, y & 0xFFFF, half, relu)
             return low | _pick(pick, x >> 16, y >> 16, half, relu) << 16
 
-        return binary(out, a, b, packed, by_lane(32, packed))
+        return binary(out, a, b, 32, packed, by_lane(32, packed))
     if relu and kind != "s32":
         d.fail(".relu needs .s32 or .s16x2")
 
-    def on_lanes(x: Value, y: Value) -> Value:
-        result = choose(typed(x, kind, width), typed(y, kind, width))
-        return raw(np.maximum(result, 0) if relu else result)
+    def on_lanes(x: Lanes, y: Lanes) -> Lanes:
+        result = choose(typed(x, kind), typed(y, kind))
+        return raw(np.maximum(result, 0) if relu else result)  # type: ignore[no-any-return]
 
-    return binary(out, a, b, lambda x, y: _pick(pick, x, y, kind, relu), on_lanes)
+    return binary(out, a, b, width, lambda x, y: _pick(pick, x, y, kind, relu), on_lanes)
 
 
 def _pick(pick: Callable[..., int], x: int, y: int, kind: str, relu: bool) -> int:
@@ -342,12 +343,12 @@ def abs_neg(d: Decode) -> Op:
     width = TYPE_BITS[kind]
     out, a = d.dst(kind), d.src(kind)
     if d.opcode == "neg":
-        return unary(out, a, lambda x: -x & MASK[width], lambda x: raw(-signed(x, width)))
+        return unary(out, a, lambda x: -x & MASK[width], lambda x: raw(-typed(x, "s")))
     return unary(
         out,
         a,
         lambda x: abs(to_signed(x, width)) & MASK[width],
-        lambda x: raw(np.abs(signed(x, width))),
+        lambda x: raw(np.abs(typed(x, "s"))),
     )
 
 
@@ -360,7 +361,7 @@ def sad(d: Decode) -> Op:
         return (z + abs(_number(x, kind) - _number(y, kind))) & MASK[width]
 
     out, a, b, c = d.dst(kind), d.src(kind), d.src(kind), d.src(kind)
-    return ternary(out, a, b, c, on_ints, by_lane(width, on_ints))
+    return ternary(out, a, b, c, (width, width, width), on_ints, by_lane(width, on_ints))
 
 
 @instruction("dp4a", "dp2a")
@@ -384,6 +385,6 @@ def dot(d: Decode) -> Op:
 
     on_ints = dp4a if d.opcode == "dp4a" else dp2a
     out, a, b, c = d.dst("b32"), d.src("b32"), d.src("b32"), d.src("b32")
-    return ternary(out, a, b, c, on_ints, by_lane(32, on_ints))
+    return ternary(out, a, b, c, (32, 32, 32), on_ints, by_lane(32, on_ints))
 
 

@@ -10,10 +10,10 @@ from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.groups import AsyncGroups
-from ptxgen.emulator.instructions.load_store import Access, report_access
+from ptxgen.emulator.groups import groups_of
+from ptxgen.emulator.instructions.access import Access, report_access
 from ptxgen.emulator.instructions.mbarriers import BarrierAddress
-from ptxgen.emulator.module import Register
+from ptxgen.emulator.module import Negated, Register
 from ptxgen.emulator.values import Registers, bits_of, lane_value, lanes_of
 
 
@@ -34,7 +34,7 @@ def copy(d: Decode) -> Op:
     remaining = len(d.operands) - (1 if hint else 0)
     if remaining:
         operand = d.operands[0]
-        if getattr(operand, "type", "") == "pred" or not isinstance(operand, Register) and hasattr(operand, "register"):
+        if isinstance(operand, Negated) or (isinstance(operand, Register) and operand.type == "pred"):
             ignored, negated = d.predicate()
         else:
             used = d.src("u32")
@@ -67,7 +67,7 @@ def copy(d: Decode) -> Op:
 
         unit.engine.issue(pending, event)
         for lane, *_ in jobs:
-            _groups(warp, lane).add(pending)
+            groups_of(warp.copies, lane).add(pending)
 
     return op
 
@@ -94,13 +94,6 @@ def _perform(r: Registers, target: Access, source: Access, jobs: list[Any], hook
         block.data[offset : offset + target.total] = data
         if hooks:
             report_access(target, r, "write", "weak", block, offset, cta, 1 << lane)
-
-
-def _groups(warp: Any, lane: int) -> AsyncGroups:
-    found: AsyncGroups | None = warp.copies.get(lane)
-    if found is None:
-        found = warp.copies[lane] = AsyncGroups()
-    return found
 
 
 @instruction("cp.async.commit_group")
@@ -167,7 +160,7 @@ def mbarrier_arrive(d: Decode) -> Op:
                 cta, offset, state = warp.cta.barrier(address)
                 if not no_increment:
                     state.pending += 1  # arrives with this op, so the phase cannot end before
-                earlier = [one for one in _groups(warp, lane).all() if not one.done]
+                earlier = [one for one in groups_of(warp.copies, lane).all() if not one.done]
                 pending = AsyncOp(
                     "commit", warp, lane, line, _arrival(cta, offset, earlier), barrier=(cta.rank, offset)
                 )

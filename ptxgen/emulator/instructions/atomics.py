@@ -7,11 +7,11 @@ from collections.abc import Callable
 import numpy as np
 
 from ptxgen.emulator.decode import Decode, Op, instruction
+from ptxgen.emulator.instructions.access import ORDERS, SCOPES, Access, cache_modifiers, report_access
 from ptxgen.emulator.instructions.floats import round_bits, to_floats
-from ptxgen.emulator.instructions.load_store import ORDERS, SCOPES, Access, cache_modifiers, report_access
 from ptxgen.emulator.memory import GLOBAL_BASE
 from ptxgen.emulator.module import TYPE_BITS
-from ptxgen.emulator.values import MASK, UNSIGNED, Registers, Value, lane_value, lanes_of, to_signed
+from ptxgen.emulator.values import MASK, UNSIGNED, Lanes, Registers, Value, lane_value, lanes_of, to_signed
 
 _INTEGERS = ("u32", "s32", "u64", "s64")
 _FLOATS = ("f16", "f16x2", "bf16", "bf16x2", "f32", "f64")
@@ -93,8 +93,7 @@ def _float_combine(operation: str, kind: str) -> Combine:
         result = 0
         for i in range(parts):
             a, b = (to_floats(v >> (width * i) & MASK[width], scalar) for v in (old, x))
-            with np.errstate(all="ignore"):
-                result |= int(round_bits(function(a, b), scalar)[0]) << (width * i)
+            result |= int(round_bits(function(a, b), scalar)[0]) << (width * i)
         return result
 
     return combine
@@ -125,11 +124,8 @@ def _atomic(
                 place = offset + i * size
                 old = block.load_word(place, size)
                 x = lane_value(r[source], lane)
-                if combine is not None:
-                    new = combine(old, x)
-                else:
-                    new = lane_value(r[other], lane) if old == x else old
-                block.store_word(place, size, new)
+                swapped = lane_value(r[other], lane) if old == x else old
+                block.store_word(place, size, swapped if combine is None else combine(old, x))
                 results[i][lane] = old
             if hooks:
                 report_access(access, r, "atomic", order, block, offset, cta, 1 << lane)
@@ -152,7 +148,7 @@ def _gathered(found: dict[int, int], dtype: type | None) -> Value:
         for lane, value in found.items():
             words[lane] = value & MASK[64], value >> 64
         return words
-    lanes = np.zeros(32, dtype=dtype)
+    lanes: Lanes = np.zeros(32, dtype=dtype)
     for lane, value in found.items():
         lanes[lane] = value
     return lanes

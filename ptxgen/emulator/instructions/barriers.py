@@ -1,4 +1,4 @@
-"""CTA and cluster barriers (PTX ISA 9.1 §9.7.13.1–3)."""
+"""CTA and cluster barriers (PTX ISA 9.1 §9.7.13.1 to 3)."""
 
 from __future__ import annotations
 

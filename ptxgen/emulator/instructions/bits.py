@@ -7,9 +7,9 @@ import operator
 import numpy as np
 
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.instructions.elementwise import binary, by_lane, signed, ternary, unary, unsigned
+from ptxgen.emulator.instructions.elementwise import OnInts, OnLanes, binary, by_lane, ternary, typed, unary
 from ptxgen.emulator.module import TYPE_BITS
-from ptxgen.emulator.values import MASK, UNSIGNED, Registers, Value, from_lanes, to_signed
+from ptxgen.emulator.values import MASK, UNSIGNED, Lanes, Registers, Value, from_lanes, spread, to_lanes, to_signed
 from ptxgen.errors import MachineError
 
 _LOGIC = {"and": operator.and_, "or": operator.or_, "xor": operator.xor}
@@ -31,18 +31,10 @@ def logic(d: Decode) -> Op:
 
         return predicates
     out, a, b = d.dst(kind), d.src(kind), d.src(kind)
+    width = TYPE_BITS[kind]
     if d.opcode == "and":  # masks often leave what all lanes share
-
-        def conjunction(r: Registers) -> None:
-            v = r[a] & r[b]
-            r[out] = v if type(v) is int else from_lanes(v)
-
-        return conjunction
-
-    def op(r: Registers) -> None:
-        r[out] = combine(r[a], r[b])
-
-    return op
+        return binary(out, a, b, width, combine, lambda x, y: from_lanes(x & y))
+    return binary(out, a, b, width, combine, combine)
 
 
 @instruction("not")
@@ -56,8 +48,13 @@ def invert(d: Decode) -> Op:
     else:
         a = d.src(kind)
 
+    width = TYPE_BITS[kind]
+
     def op(r: Registers) -> None:
-        r[out] = r[a] ^ mask
+        x = r[a]
+        if x is None:
+            raise MachineError("uninitialised-read", "a predicate that was never written is negated here")
+        r[out] = x ^ mask if type(x) is int or type(x) is bool else x ^ spread(mask, width)
 
     return op
 
@@ -104,6 +101,8 @@ def lop3(d: Decode) -> Op:
 
     def op(r: Registers) -> None:
         x, y, z = r[a], r[b], r[c]
+        if not (type(x) is type(y) is type(z)):
+            x, y, z = to_lanes(x, 32), to_lanes(y, 32), to_lanes(z, 32)
         v = ops[simple[0]](ops[simple[0]](x, y), z) if simple else compute(x, y, z)
         r[out] = v
         if accepted is not None:
@@ -114,61 +113,44 @@ def lop3(d: Decode) -> Op:
     return op
 
 
-@instruction("shl")
-def shl(d: Decode) -> Op:
-    kind = d.type(("b16", "b32", "b64"))
+@instruction("shl", "shr")
+def shift(d: Decode) -> Op:
+    left = d.opcode == "shl"
+    kinds = ("b16", "b32", "b64") if left else ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
+    kind = d.type(kinds)
     width = TYPE_BITS[kind]
-    mask, dtype = MASK[width], UNSIGNED[width]
     out, a, b = d.dst(kind), d.src(kind), d.src("u32")
+    on_ints, on_lanes = _shift(kind, width, left)
+    last = width - 1
 
     def op(r: Registers) -> None:
         x, n = r[a], r[b]
         if type(n) is int:
-            if n >= width:
-                r[out] = 0
-            elif type(x) is int:
-                r[out] = x << n & mask
+            if type(x) is int:
+                r[out] = on_ints(x, n)
+            elif n < width:
+                r[out] = on_lanes(x, spread(n, width))
             else:
-                r[out] = x << dtype(n)
-        else:
-            count = np.minimum(n, width - 1).astype(dtype)
-            r[out] = np.where(n < width, unsigned(x, width) << count, dtype(0))
+                r[out] = on_lanes(x, spread(last, width)) if kind[0] == "s" else 0
+            return
+        count = np.minimum(n, last).astype(UNSIGNED[width])
+        moved = to_lanes(on_lanes(to_lanes(x, width), count), width)
+        r[out] = moved if kind[0] == "s" else np.where(n < width, moved, UNSIGNED[width](0))
 
     return op
 
 
-@instruction("shr")
-def shr(d: Decode) -> Op:
-    kind = d.type(("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64"))
-    width = TYPE_BITS[kind]
-    mask, dtype = MASK[width], UNSIGNED[width]
-    out, a, b = d.dst(kind), d.src(kind), d.src("u32")
+def _shift(kind: str, width: int, left: bool) -> tuple[OnInts, OnLanes]:
+    """Shifts on ints (any amount) and on lanes (amounts below the width)."""
+    mask = MASK[width]
+    if left:
+        return (lambda x, n: x << n & mask if n < width else 0), operator.lshift
     if kind[0] == "s":
-
-        def arithmetic(r: Registers) -> None:
-            x, n = r[a], r[b]
-            if type(x) is int and type(n) is int:
-                r[out] = (to_signed(x, width) >> min(n, width - 1)) & mask
-            else:
-                count = np.minimum(n, width - 1)
-                r[out] = from_lanes((signed(x, width) >> count.astype(signed(0, width).dtype)).view(dtype))
-
-        return arithmetic
-
-    def op(r: Registers) -> None:
-        x, n = r[a], r[b]
-        if type(n) is int:
-            if n >= width:
-                r[out] = 0
-            elif type(x) is int:
-                r[out] = x >> n
-            else:
-                r[out] = from_lanes(x >> dtype(n))
-        else:
-            count = np.minimum(n, width - 1).astype(dtype)
-            r[out] = np.where(n < width, unsigned(x, width) >> count, dtype(0))
-
-    return op
+        return (
+            lambda x, n: (to_signed(x, width) >> min(n, width - 1)) & mask,
+            lambda x, n: from_lanes((typed(x, "s") >> typed(n, "s")).view(UNSIGNED[width])),
+        )
+    return (lambda x, n: x >> n), (lambda x, n: from_lanes(x >> n))
 
 
 @instruction("shf")
@@ -183,13 +165,13 @@ def shf(d: Decode) -> Op:
         both = high << 32 | low
         return (both << n >> 32 if left else both >> n) & MASK[32]
 
-    def on_lanes(low: Value, high: Value, n: Value) -> Value:
-        count = (unsigned(n, 32) & 31 if mode == "wrap" else np.minimum(unsigned(n, 32), 32)).astype(np.uint64)
-        both = unsigned(high, 32).astype(np.uint64) << np.uint64(32) | unsigned(low, 32)
+    def on_lanes(low: Lanes, high: Lanes, n: Lanes) -> Lanes:
+        count = (n & 31 if mode == "wrap" else np.minimum(n, 32)).astype(np.uint64)
+        both = high.astype(np.uint64) << np.uint64(32) | low
         moved = both << count >> np.uint64(32) if left else both >> count
-        return (moved & np.uint64(MASK[32])).astype(np.uint32)
+        return moved.astype(np.uint32)  # type: ignore[no-any-return]
 
-    return ternary(out, a, b, c, on_ints, on_lanes)
+    return ternary(out, a, b, c, (32, 32, 32), on_ints, on_lanes)
 
 
 @instruction("prmt")
@@ -223,17 +205,19 @@ def prmt(d: Decode) -> Op:
 
     slow = by_lane(32, on_ints)
 
-    def on_lanes(x: Value, y: Value, control: Value) -> Value:
+    def op(r: Registers) -> None:
+        x, y, control = r[a], r[b], r[c]
         if type(control) is not int or any(selector & 8 for selector in selectors(control)):
-            return slow(x, y, control)
-        both = unsigned(y, 32).astype(np.uint64) << np.uint64(32) | unsigned(x, 32)
-        result = np.uint64(0)
-        for i, selector in enumerate(selectors(control)):
-            byte = both >> np.uint64(8 * selector) & np.uint64(0xFF)
-            result = result | byte << np.uint64(8 * i)
-        return np.broadcast_to(result, (32,)).astype(np.uint32)
+            uniform = type(x) is int and type(y) is int and type(control) is int
+            r[out] = on_ints(x, y, control) if uniform else slow(*(to_lanes(v, 32) for v in (x, y, control)))
+            return
+        if type(x) is int and type(y) is int:
+            r[out] = on_ints(x, y, control)
+            return
+        both = np.stack((to_lanes(x, 32), to_lanes(y, 32)), axis=1).view(np.uint8)
+        r[out] = np.ascontiguousarray(both[:, selectors(control)]).view(np.uint32)[:, 0]
 
-    return ternary(out, a, b, c, on_ints, on_lanes)
+    return op
 
 
 @instruction("bfe")
@@ -252,16 +236,20 @@ def bfe(d: Decode) -> Op:
         return field | (MASK[width] >> kept << kept if sign else 0)
 
     slow = by_lane(width, on_ints)
-    dtype = UNSIGNED[width]
 
-    def on_lanes(x: Value, start: Value, length: Value) -> Value:
-        if kind[0] == "s" or type(start) is not int or type(length) is not int:
-            return slow(x, start, length)
-        if start & 0xFF >= width:
-            return 0
-        return from_lanes(x >> dtype(start & 0xFF) & dtype(((1 << (length & 0xFF)) - 1) & MASK[width]))
+    def op(r: Registers) -> None:
+        x, start, length = r[a], r[b], r[c]
+        if type(start) is int and type(length) is int:
+            if type(x) is int:
+                r[out] = on_ints(x, start, length)
+                return
+            if kind[0] == "u" and start & 0xFF < width:
+                field = ((1 << (length & 0xFF)) - 1) & MASK[width]
+                r[out] = from_lanes(x >> spread(start & 0xFF, width) & spread(field, width))
+                return
+        r[out] = slow(to_lanes(x, width), to_lanes(start, 32), to_lanes(length, 32))
 
-    return ternary(out, a, b, c, on_ints, on_lanes)
+    return op
 
 
 @instruction("bfi")
@@ -279,8 +267,10 @@ def bfi(d: Decode) -> Op:
 
     def op(r: Registers) -> None:
         operands = r[a], r[b], r[c], r[e]
-        uniform = all(type(v) is int for v in operands)
-        r[out] = insert(*operands) if uniform else slow(*operands)
+        if all(type(v) is int for v in operands):
+            r[out] = insert(*operands)
+        else:
+            r[out] = slow(*(to_lanes(v, w) for v, w in zip(operands, (width, width, 32, 32), strict=True)))
 
     return op
 
@@ -297,7 +287,7 @@ def bmsk(d: Decode) -> Op:
         return ((1 << length) - 1) << start & MASK[32]
 
     out, a, b = d.dst("b32"), d.src("b32"), d.src("b32")
-    return binary(out, a, b, on_ints, by_lane(32, on_ints))
+    return binary(out, a, b, 32, on_ints, by_lane(32, on_ints))
 
 
 @instruction("szext")
@@ -313,7 +303,7 @@ def szext(d: Decode) -> Op:
         return to_signed(low, bits) & MASK[32]
 
     out, a, b = d.dst(kind), d.src(kind), d.src("u32")
-    return binary(out, a, b, on_ints, by_lane(32, on_ints))
+    return binary(out, a, b, 32, on_ints, by_lane(32, on_ints))
 
 
 @instruction("popc")
@@ -379,4 +369,4 @@ def fns(d: Decode) -> Op:
         return MASK[32]
 
     out, a, b, c = d.dst("b32"), d.src("b32"), d.src("b32"), d.src("s32")
-    return ternary(out, a, b, c, find, by_lane(32, find))
+    return ternary(out, a, b, c, (32, 32, 32), find, by_lane(32, find))

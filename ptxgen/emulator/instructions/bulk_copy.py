@@ -1,4 +1,4 @@
-"""Bulk copies, tensor and plain (PTX ISA 9.1 §9.7.9.25–27): issued per thread, run by the engine."""
+"""Bulk copies, tensor and plain (PTX ISA 9.1 §9.7.9.25 to 27): issued per thread, run by the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.groups import AsyncGroups
+from ptxgen.emulator.groups import groups_of
 from ptxgen.emulator.memory import SHARED_RESERVED_BYTES
 from ptxgen.emulator.reductions import reduce_elements
 from ptxgen.emulator.smem_layout import gather_swizzled
@@ -23,13 +23,15 @@ _REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 _REDUCED_TYPES = ("f16", "bf16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64")
 
 
-def complete_tx(op: AsyncOp, cta: Cta, offset: int, size: int) -> None:
+def complete_tx(op: AsyncOp | None, cta: Cta, offset: int, size: int) -> None:
     """The end of a load: its bytes arrive at the mbarrier."""
-    _, _, state = cta.barrier(offset | cta.rank << 24)
+    state = cta.barriers.get(offset)
+    if state is None:
+        raise MachineError("barrier-not-initialised", f"no mbarrier was initialised at shared address {offset:#x}")
     phase = state.phase
     done = state.complete_tx(size)
     unit = cta.unit
-    if unit.observed:
+    if op is not None and unit.observed:
         unit.emit(
             events.MbarrierComplete(
                 **unit.place(op), barrier=offset, owner=cta.rank, tx_bytes=size, phase=phase, completed=done,
@@ -134,7 +136,7 @@ def tensor_copy(d: Decode) -> Op:
                 chosen = lane_value(r[mask], lane)
                 ranks = [rank for rank in range(16) if chosen >> rank & 1]
                 if not ranks or ranks[-1] >= len(warp.cta.unit.ctas):
-                    raise MachineError("illegal-tensor-copy", f"multicast mask {chosen:#x} names CTAs beyond the cluster")
+                    raise MachineError("illegal-tensor-copy", f"multicast mask {chosen:#x} goes beyond the cluster")
             for rank in ranks:
                 _issue_load(warp, lane, line, tensor, where, warp.cta.unit.ctas[rank], offset, signal)
 
@@ -146,9 +148,9 @@ def _issue_load(
 ) -> None:
     unit = cta.unit
 
-    def perform(op: AsyncOp) -> None:
+    def perform(op: AsyncOp | None) -> None:
         shared_span(cta, offset, tensor.smem_bytes, write=True)
-        if unit.observed:
+        if op is not None and unit.observed:
             report(op, "global", "read", _spans(tensor.bound.read_ranges(where)))
             start, count = tensor.bound.smem_range(offset)
             report(op, "shared", "write", ((start, start + count),), cta.rank)
@@ -157,6 +159,10 @@ def _issue_load(
         tensor.bound.load(where, cta.smem.data, offset)
         complete_tx(op, cta, signal, tensor.box_bytes)
 
+    if unit.engine.fast:
+        perform(None)
+        unit.activity += 1
+        return
     tensor.bound.check(where, offset)
     op = AsyncOp("tensor-load", warp, lane, line, perform, barrier=(cta.rank, signal))
     unit.engine.issue(op, _issue_event(op, "mbarrier", signal, cta.rank) if unit.observed else None)
@@ -235,14 +241,7 @@ def _issue_store(
 
     op = AsyncOp("tensor-reduce" if operation else "tensor-store", warp, lane, line, perform, read=read)
     unit.engine.issue(op, _issue_event(op, "bulk-group") if unit.observed else None)
-    groups_of(warp, lane).add(op)
-
-
-def groups_of(warp: Any, lane: int) -> AsyncGroups:
-    found: AsyncGroups | None = warp.bulk.get(lane)
-    if found is None:
-        found = warp.bulk[lane] = AsyncGroups()
-    return found
+    groups_of(warp.bulk, lane).add(op)
 
 
 # -- plain copies -------------------------------------------------------------------------------
@@ -286,7 +285,7 @@ def plain_copy(d: Decode) -> Op:
             count = lane_value(r[size], lane)
             if count % 16 or to % 16 or start % 16:
                 raise MachineError(
-                    "misaligned-address", f"bulk copy of {count} bytes from {start:#x} to {to:#x}: all are multiples of 16"
+                    "misaligned-address", f"bulk copy of {count} bytes from {start:#x} to {to:#x}: not multiples of 16"
                 )
             if to_group:
                 _issue_plain_store(warp, lane, line, to, start, count, operation, element)
@@ -352,60 +351,10 @@ def _issue_plain_store(
 
     op = AsyncOp("bulk-reduce" if operation else "bulk-store", warp, lane, line, perform, read=read)
     unit.engine.issue(op, _issue_event(op, "bulk-group") if unit.observed else None)
-    groups_of(warp, lane).add(op)
+    groups_of(warp.bulk, lane).add(op)
 
 
-# -- groups and prefetches ----------------------------------------------------------------------
-
-
-@instruction("cp.async.bulk.commit_group")
-def commit_group(d: Decode) -> Op:
-    line, hooks = d.line, d.hooks
-
-    def op(r: Registers) -> None:
-        warp = r[0]
-        for lane, groups in warp.bulk.items():
-            if warp.bits >> lane & 1:
-                tracked = groups.commit()
-                if hooks:
-                    unit = warp.cta.unit
-                    unit.emit(
-                        events.Commit(**unit.where(warp, 1 << lane, line), mechanism="bulk-group", tracked=tracked)
-                    )
-
-    return op
-
-
-@instruction("cp.async.bulk.wait_group")
-def wait_group(d: Decode) -> Op:
-    read_only = d.flag("read")
-    pending = d.integer("the number of groups")
-    line, hooks = d.line, d.hooks
-
-    def op(r: Registers) -> None:
-        warp = r[0]
-        engine = warp.cta.unit.engine
-        for lane, groups in warp.bulk.items():
-            if not warp.bits >> lane & 1:
-                continue
-            covered = groups.older_than(pending)
-            for one in covered:
-                if read_only:
-                    engine.read_source(one)
-                else:
-                    engine.complete(one)
-                one.waited = True
-            groups.forget()
-            if hooks:
-                unit = warp.cta.unit
-                unit.emit(
-                    events.WaitGroup(
-                        **unit.where(warp, 1 << lane, line), mechanism="bulk-group", pending=pending,
-                        covered=tuple(one.id for one in covered), read_only=read_only,
-                    )
-                )  # fmt: skip
-
-    return op
+# -- prefetches ---------------------------------------------------------------------------------
 
 
 @instruction("cp.async.bulk.prefetch", "cp.async.bulk.prefetch.tensor")

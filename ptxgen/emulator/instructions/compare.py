@@ -8,10 +8,9 @@ from collections.abc import Callable
 import numpy as np
 
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.instructions.elementwise import signed, unsigned
 from ptxgen.emulator.instructions.floats import to_floats
 from ptxgen.emulator.module import TYPE_BITS
-from ptxgen.emulator.values import UNSIGNED, Registers, Value, to_lanes
+from ptxgen.emulator.values import SIGNED, UNSIGNED, Registers, Value, spread, to_lanes, to_signed
 from ptxgen.errors import MachineError
 
 _INTEGER_TYPES = ("b16", "b32", "b64", "u16", "u32", "u64", "s16", "s32", "s64")
@@ -40,13 +39,21 @@ def _comparison(d: Decode, kind: str) -> Callable[[Value, Value], Value]:
     if kind[0] == "b" and name not in ("eq", "ne"):
         d.fail(f"comparison .{name} needs a signed or unsigned type")
     if kind[0] != "s" or name in ("eq", "ne"):
-        return compare
-    sign = 1 << (width - 1)  # flipping the sign bit maps signed order to unsigned order
 
-    def ordered(x: Value, y: Value) -> Value:
-        return compare(x ^ sign, y ^ sign)
+        def unsigned(x: Value, y: Value) -> Value:
+            if type(x) is type(y):
+                return compare(x, y)
+            return compare(to_lanes(x, width), to_lanes(y, width))
 
-    return ordered
+        return unsigned
+    sign, dtype = 1 << (width - 1), SIGNED[width]
+
+    def signed(x: Value, y: Value) -> Value:
+        if type(x) is int and type(y) is int:  # flipping the sign bit maps signed to unsigned order
+            return compare(x ^ sign, y ^ sign)
+        return compare(to_lanes(x, width).view(dtype), to_lanes(y, width).view(dtype))
+
+    return signed
 
 
 def _float_comparison(name: str, kind: str) -> Callable[[Value, Value], Value]:
@@ -114,7 +121,7 @@ def _packed_setp(
         d.fail("setp of a packed type needs a destination p|q and no boolean operator")
 
     def op(r: Registers) -> None:
-        x, y = unsigned(r[a], 32), unsigned(r[b], 32)
+        x, y = to_lanes(r[a], 32), to_lanes(r[b], 32)
         halves = [(to_lanes_16(x, s), to_lanes_16(y, s)) for s in (0, 16)]
         r[first], r[second] = (compare(p, q) for p, q in halves)
 
@@ -123,8 +130,7 @@ def _packed_setp(
 
 def to_lanes_16(x: Value, shift: int) -> Value:
     """One half of a packed register, as an array."""
-    half = np.atleast_1d(x >> np.uint32(shift) & np.uint32(0xFFFF)).astype(np.uint16)
-    return half if half.shape[0] > 1 else int(half[0])
+    return (x >> spread(shift, 32)).astype(np.uint16)
 
 
 @instruction("set")
@@ -148,7 +154,7 @@ def set_(d: Decode) -> Op:
             d.fail("set of a packed type with a boolean operator is not supported")
 
         def halves(r: Registers) -> None:
-            x, y = unsigned(r[a], 32), unsigned(r[b], 32)
+            x, y = to_lanes(r[a], 32), to_lanes(r[b], 32)
             low, high = (choose(compare(to_lanes_16(x, s), to_lanes_16(y, s))) for s in (0, 16))
             if type(low) is int and type(high) is int:
                 r[out] = high << 16 | low
@@ -181,7 +187,7 @@ def selp(d: Decode) -> Op:
         if p is None:
             raise MachineError("uninitialised-read", "selp selects by a predicate that was never written")
         x, y = r[a], r[b]
-        if type(x) is int and type(y) is int and x == y:
+        if type(x) is int and x == (y if type(y) is int else -1):
             r[out] = x
             return
         if negated:
@@ -204,14 +210,16 @@ def slct(d: Decode) -> Op:
     def op(r: Registers) -> None:
         x, y, z = r[a], r[b], r[c]
         if by == "s32":
-            p = signed(z, 32) >= 0
+            if type(z) is int:
+                r[out] = x if to_signed(z, 32) >= 0 else y
+                return
+            p = z.view(np.int32) >= 0
         else:
-            floats = to_floats(z, "f32")
-            p = floats >= 0 if floats.shape[0] > 1 else floats[0] >= 0
-        if np.ndim(p) == 0:
-            r[out] = x if p else y
-        else:
-            r[out] = np.where(p, to_lanes(x, width), to_lanes(y, width))
+            p = to_floats(z, "f32") >= 0
+            if p.shape[0] == 1:
+                r[out] = x if p[0] else y
+                return
+        r[out] = np.where(p, to_lanes(x, width), to_lanes(y, width))
 
     return op
 

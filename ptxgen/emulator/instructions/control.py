@@ -86,14 +86,14 @@ def setmaxnreg(d: Decode) -> Ends:
             return True
         if grows:
             if wanted < have:
-                raise MachineError("register-pool-exhausted", f"setmaxnreg.inc to {wanted} from {have}: it cannot shrink")
+                raise MachineError("register-pool-exhausted", f"setmaxnreg.inc to {wanted} from {have} shrinks")
             if wanted - have > cta.register_pool:
                 cta.pool_waiters.append(warp.current)
                 return bool(warp.wait(Wait("registers", line, detail=(wanted, have, cta.register_pool))))
             cta.register_pool -= wanted - have
         else:
             if wanted > have:
-                raise MachineError("register-pool-exhausted", f"setmaxnreg.dec to {wanted} from {have}: it cannot grow")
+                raise MachineError("register-pool-exhausted", f"setmaxnreg.dec to {wanted} from {have} grows")
             cta.register_pool += have - wanted
             for fragment in cta.pool_waiters:
                 fragment.wait = None

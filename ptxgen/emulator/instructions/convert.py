@@ -7,8 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.instructions.elementwise import typed
+from ptxgen.emulator.decode import Decode, Fuse, Op, instruction
 from ptxgen.emulator.instructions.floats import Floats, flush, from_floats, round_bits, saturate, to_floats, to_value
 from ptxgen.emulator.module import TYPE_BITS
 from ptxgen.emulator.values import MASK, SIGNED, UNSIGNED, Registers, Value, from_lanes, to_signed
@@ -84,6 +83,13 @@ def _extension(target: str, bits: int) -> Convert:
     return extend
 
 
+def _numbers(x: Value, kind: str) -> Any:
+    """Raw bits as an array of integers of the type; shape (1,) for an int."""
+    width = TYPE_BITS[kind]
+    bits = x if isinstance(x, np.ndarray) else np.array([x], dtype=UNSIGNED[width])
+    return bits.view(SIGNED[width]) if kind[0] == "s" else bits
+
+
 def _limits(kind: str) -> tuple[int, int]:
     width = TYPE_BITS[kind]
     if kind[0] == "s":
@@ -100,7 +106,7 @@ def _from_integer(d: Decode, target: str, source: str) -> Convert:
     d.flag("ftz")
 
     def convert(x: Value) -> Value:
-        numbers = np.atleast_1d(typed(x, source, width))
+        numbers = _numbers(x, source)
         if width == 64:
             return to_value(_long_to_float(numbers, target, mode, sat))
         floats = numbers.astype(np.float64)  # exact
@@ -142,7 +148,7 @@ def _between_integers(d: Decode, target: str, source: str) -> Convert:
         if type(x) is int:
             value = to_signed(x, width) if source[0] == "s" else x
             return (max(low, min(high, value)) if sat else value) & MASK[out]
-        numbers = typed(x, source, width)
+        numbers = _numbers(x, source)
         if sat:
             floor, ceiling = max(low, _limits(source)[0]), min(high, _limits(source)[1])
             numbers = np.clip(numbers, floor, ceiling)
@@ -200,8 +206,7 @@ def _between_floats(d: Decode, target: str, source: str) -> Convert:
         floats = to_floats(x, source)
         if ftz and source == "f32":
             floats = flush(floats)
-        with np.errstate(all="ignore"):
-            return to_value(_finish(floats, target, mode, integral, sat, relu, finite, ftz))
+        return to_value(_finish(floats, target, mode, integral, sat, relu, finite, ftz))
 
     return convert
 
@@ -250,6 +255,36 @@ def _packed(d: Decode, target: str, source: str) -> Op:
     def op(r: Registers) -> None:
         r[out] = pack_pair(r[high], r[low], half, mode, relu, finite)
 
+    def build(parts: list[tuple[int, ...]]) -> Op:
+        return _pack_many(parts, half, mode, relu, finite)
+
+    d.fuse = Fuse(("cvt pair", half, mode, relu, finite), (out, high, low), build)
+    return op
+
+
+def _pack_many(parts: list[tuple[int, ...]], half: str, mode: str, relu: bool, finite: bool) -> Op:
+    """Several packed conversions at once: an epilogue has them by the dozen."""
+    count = len(parts)
+    outs = [out for out, _, _ in parts]
+    sources = [slot for _, high, low in parts for slot in (low, high)]
+    first, last = outs[0], outs[-1] + 1
+    in_order = outs == list(range(first, last))
+
+    def op(r: Registers) -> None:
+        rows = [r[slot] for slot in sources]
+        if any(type(row) is int for row in rows):
+            for out, high, low in parts:
+                r[out] = pack_pair(r[high], r[low], half, mode, relu, finite)
+            return
+        floats = np.concatenate(rows).view(np.float32)
+        bits = _finish(floats, half, mode, "", False, relu, finite, False).reshape(count, 2, 32)
+        words = list(np.ascontiguousarray(bits.transpose(0, 2, 1)).view(np.uint32)[:, :, 0])
+        if in_order:
+            r[first:last] = words
+        else:
+            for out, word in zip(outs, words, strict=True):
+                r[out] = word
+
     return op
 
 
@@ -262,8 +297,7 @@ def pack_pair(high: Value, low: Value, half: str, mode: str, relu: bool, finite:
     pairs = np.empty((32, 2), dtype=np.uint32)
     pairs[:, 0] = low
     pairs[:, 1] = high
-    with np.errstate(all="ignore"):
-        bits = _finish(pairs.view(np.float32), half, mode, "", False, relu, finite, False)
+    bits = _finish(pairs.view(np.float32), half, mode, "", False, relu, finite, False)
     return bits.view(np.uint32)[:, 0]
 
 
@@ -292,10 +326,10 @@ def _to_eight_bit(d: Decode, target: str, source: str, relu: bool) -> Op:
             low, high = ((x >> np.uint32(s)).astype(np.uint16).view(np.float16).astype(np.float32) for s in (0, 16))
         halves = []
         for x in (low, high):
-            x = np.where(np.isnan(x), x, np.clip(np.maximum(x, 0) if relu else x, -most, most))
-            halves.append(x.astype(dtype).view(np.uint8).astype(np.uint16))
-        bits = np.atleast_1d(halves[0] | halves[1] << np.uint16(8))
-        r[out] = to_value(bits)
+            floats = np.clip(np.maximum(x, 0) if relu else x, -most, most)
+            bits = floats.astype(dtype).view(np.uint8)
+            halves.append(np.where(np.isnan(x), 0x7F, bits).astype(np.uint16))
+        r[out] = to_value(np.atleast_1d(halves[0] | halves[1] << np.uint16(8)))
 
     return op
 

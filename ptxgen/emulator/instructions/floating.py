@@ -1,4 +1,4 @@
-"""Floating-point arithmetic (PTX ISA 9.1 §9.7.3–§9.7.5).
+"""Floating-point arithmetic (PTX ISA 9.1 §9.7.3 to 5).
 
 f32 and f64 round as the instruction says. The `.approx` functions are computed accurately and
 rounded once, which is within the error that the ISA allows.
@@ -80,21 +80,16 @@ class _Form:
 
             def packed(r: Registers) -> None:
                 values = [r[s] for s in sources]
-                low = store(_quiet(compute, *(load(_half(x, 0, width)) for x in values)))
-                high = store(_quiet(compute, *(load(_half(x, width, width)) for x in values)))
+                low = store(compute(*(load(_half(x, 0, width)) for x in values)))
+                high = store(compute(*(load(_half(x, width, width)) for x in values)))
                 r[out] = _join(low, high, width, whole)
 
             return packed
 
         def op(r: Registers) -> None:
-            r[out] = store(_quiet(compute, *(load(r[s]) for s in sources)))
+            r[out] = store(compute(*(load(r[s]) for s in sources)))
 
         return op
-
-
-def _quiet(compute: Compute, *operands: Floats) -> Floats:
-    with np.errstate(all="ignore"):
-        return compute(*operands)
 
 
 def _half(x: Value, shift: int, width: int) -> Value:
@@ -122,7 +117,8 @@ def _sum(form: _Form, sign: int) -> Compute:
             return _f64_by_lane(lambda p, q: fma_f64(p, 1.0, q, form.mode), form, x + y, x, y)
         if form.scalar == "f32" and form.mode == "rn":
             return x + y
-        return odd_sum(*_wide(x, y), form.mode)
+        p, q = _wide(x, y)
+        return odd_sum(p, q, form.mode)
 
     return compute
 
@@ -175,7 +171,7 @@ def _mixed_op(d: Decode, narrow: str, compute: Callable[[_Form], Compute], narro
     function = compute(form)
 
     def op(r: Registers) -> None:
-        r[out] = form.store(_quiet(function, *(to_floats(r[s], kind) for s, kind in sources)))
+        r[out] = form.store(function(*(to_floats(r[s], kind) for s, kind in sources)))
 
     return op
 
@@ -195,9 +191,13 @@ def mul(d: Decode) -> Op:
 
 
 @instruction("fma")
-def fma(d: Decode) -> Op:
+def fma_instruction(d: Decode) -> Op:
     if not is_float(d):
         d.fail("fma needs a floating-point type")
+    return fma(d)
+
+
+def fma(d: Decode) -> Op:
     narrow = _mixed(d)
     if narrow:
         return _mixed_op(d, narrow, _fused, 2)
@@ -238,7 +238,7 @@ def min_max(d: Decode) -> Op:
         p, q = (np.abs(x), np.abs(y)) if xorsign or absolute else (x, y)
         # -0 counts as less than +0.
         first = (p > q) | ((p == q) & ~np.signbit(p)) if larger else (p < q) | ((p == q) & np.signbit(p))
-        result = np.where(first, p, q)
+        result: Floats = np.where(first, p, q)
         if nan:
             result = np.where(np.isnan(p) | np.isnan(q), np.float32(np.nan), result)
         else:

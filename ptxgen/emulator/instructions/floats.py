@@ -1,7 +1,7 @@
 """Floating-point values as NumPy arrays, and correct rounding to any type and mode.
 
 Arrays have shape (1,) where all lanes agree and (32,) otherwise. f16 and bf16 are computed with as
-f32 or f64, then rounded once.
+f32 or f64, then rounded once. The runner silences NumPy's warnings.
 """
 
 from __future__ import annotations
@@ -10,11 +10,10 @@ from fractions import Fraction
 from typing import Any
 
 import numpy as np
-import numpy.typing as npt
 
 from ptxgen.emulator.values import UNSIGNED, Value
 
-Floats = npt.NDArray[Any]
+Floats = Any  # npt.NDArray[np.floating]; NumPy's stubs make of most operations Any
 
 WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "tf32": 32}
 
@@ -22,7 +21,7 @@ WIDTHS = {"f16": 16, "bf16": 16, "f32": 32, "f64": 64, "tf32": 32}
 def to_floats(x: Value, kind: str) -> Floats:
     """Raw bits as numbers: f64 as float64, the other types as float32."""
     width = WIDTHS[kind]
-    bits = x if isinstance(x, np.ndarray) else np.array([x], dtype=UNSIGNED[width])
+    bits: Any = x if isinstance(x, np.ndarray) else np.array([x], dtype=UNSIGNED[width])
     if kind in ("f32", "tf32"):
         return bits.view(np.float32)
     if kind == "f64":
@@ -32,7 +31,7 @@ def to_floats(x: Value, kind: str) -> Floats:
     return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
 
 
-def to_value(bits: npt.NDArray[Any]) -> Value:
+def to_value(bits: Any) -> Value:
     """Raw bits as a register value: an int where there is only one."""
     return int(bits[0]) if bits.shape[0] == 1 else bits
 
@@ -42,20 +41,19 @@ def from_floats(x: Floats, kind: str, mode: str = "rn") -> Value:
     return to_value(round_bits(x, kind, mode))
 
 
-def round_bits(x: Floats, kind: str, mode: str = "rn") -> npt.NDArray[Any]:
+def round_bits(x: Floats, kind: str, mode: str = "rn") -> Any:
     """Rounds to a type: mode "rn", "rz", "rm" (down), "rp" (up) or "rna" (tf32: ties away)."""
-    with np.errstate(all="ignore"):
-        if kind == "f64":
-            return x.astype(np.float64, copy=False).view(np.uint64)
-        if kind == "bf16":
-            return _round_upper(x, 16, mode).astype(np.uint16)
-        if kind == "tf32":
-            return _round_upper(x, 13, mode) << np.uint32(13)
-        target: Any = np.float32 if kind == "f32" else np.float16
-        nearest = x.astype(target, copy=False)
-        if mode != "rn":
-            nearest = _directed(x, nearest, mode)
-        return nearest.view(UNSIGNED[WIDTHS[kind]])
+    if kind == "f64":
+        return x.astype(np.float64, copy=False).view(np.uint64)
+    if kind == "bf16":
+        return _round_upper(x, 16, mode).astype(np.uint16)
+    if kind == "tf32":
+        return _round_upper(x, 13, mode) << np.uint32(13)
+    target: Any = np.float32 if kind == "f32" else np.float16
+    nearest = x.astype(target, copy=False)
+    if mode != "rn":
+        nearest = _directed(x, nearest, mode)
+    return nearest.view(UNSIGNED[WIDTHS[kind]])
 
 
 def _directed(x: Floats, nearest: Floats, mode: str) -> Floats:
@@ -71,7 +69,7 @@ def _directed(x: Floats, nearest: Floats, mode: str) -> Floats:
     return np.where(wrong, np.nextafter(nearest, to), nearest)
 
 
-def _round_upper(x: Floats, drop: int, mode: str) -> npt.NDArray[np.uint32]:
+def _round_upper(x: Floats, drop: int, mode: str) -> Any:
     """f32 without its `drop` low mantissa bits, shifted down by them."""
     bits = _odd_f32(x).view(np.uint32)
     nan = np.isnan(x)
@@ -86,7 +84,7 @@ def _round_upper(x: Floats, drop: int, mode: str) -> npt.NDArray[np.uint32]:
         bits = np.where(inexact & negative, bits + one, bits)
     elif mode == "rp":
         bits = np.where(inexact & ~negative, bits + one, bits)
-    result: npt.NDArray[np.uint32] = np.where(nan, np.uint32(0x7FFFFFFF), bits) >> np.uint32(drop)
+    result = np.where(nan, np.uint32(0x7FFFFFFF), bits) >> np.uint32(drop)
     return result
 
 
@@ -103,17 +101,16 @@ def _odd_f32(x: Floats) -> Floats:
 
 def odd_sum(x: Floats, y: Floats, mode: str) -> Floats:
     """x + y in float64, rounded to odd, so that rounding it again to a narrower type is right."""
-    with np.errstate(all="ignore"):
-        total = x + y
-        part = total - x
-        error = (x - (total - part)) + (y - part)  # Knuth's TwoSum
-        bits = total.view(np.int64)
-        adjust = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
-        away = (error > 0) == (total > 0)
-        odd = np.where(adjust, np.where(away, bits + 1, bits - 1), bits).view(np.float64)
-        if mode == "rm":  # a sum that cancels is -0 when rounding down
-            odd = np.where((odd == 0) & (np.signbit(x) | np.signbit(y)), -0.0, odd)
-        return odd
+    total = x + y
+    part = total - x
+    error = (x - (total - part)) + (y - part)  # Knuth's TwoSum
+    bits = total.view(np.int64)
+    adjust = (error != 0) & np.isfinite(total) & (bits & 1 == 0)
+    away = (error > 0) == (total > 0)
+    odd = np.where(adjust, np.where(away, bits + 1, bits - 1), bits).view(np.float64)
+    if mode == "rm":  # a sum that cancels is -0 when rounding down
+        odd = np.where((odd == 0) & (np.signbit(x) | np.signbit(y)), -0.0, odd)
+    return odd
 
 
 def fma_f64(x: float, y: float, z: float, mode: str) -> float:
@@ -136,8 +133,8 @@ def round_fraction(exact: Fraction, mode: str) -> float:
         nearest = np.inf if exact > 0 else -np.inf
     if mode == "rn" or (np.isfinite(nearest) and Fraction(nearest) == exact):
         return nearest
-    low = not np.isfinite(nearest) and nearest < 0 or np.isfinite(nearest) and Fraction(nearest) < exact
-    if mode == "rm" or mode == "rz" and exact > 0:
+    low = (not np.isfinite(nearest) and nearest < 0) or (np.isfinite(nearest) and Fraction(nearest) < exact)
+    if mode == "rm" or (mode == "rz" and exact > 0):
         return nearest if low else float(np.nextafter(nearest, -np.inf))
     return float(np.nextafter(nearest, np.inf)) if low else nearest
 

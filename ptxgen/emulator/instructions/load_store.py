@@ -1,8 +1,4 @@
-"""ld, st and their kin: generic-proxy accesses to every state space (PTX ISA 9.1 §9.7.9).
-
-Addresses are resolved to a block of bytes once per access; lanes that lie in different windows or
-buffers are served one after the other.
-"""
+"""ld and st: generic-proxy accesses to every state space (PTX ISA 9.1 §9.7.9)."""
 
 from __future__ import annotations
 
@@ -11,204 +7,35 @@ from typing import Any
 
 import numpy as np
 
-from ptxgen.emulator import events
-from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.memory import (
-    CONST_WINDOW,
-    GLOBAL_BASE,
-    LOCAL_WINDOW,
-    PARAM_WINDOW,
-    RANK_SHIFT,
-    SHARED_RESERVED_BYTES,
-    SHARED_WINDOW,
-    Block,
-    local_offsets,
-    poisoned,
+from ptxgen.emulator.instructions.access import (
+    ORDERS,
+    SCOPES,
+    SPACES,
+    Access,
+    cache_modifiers,
+    lane_groups,
+    report_access,
+    whole_warp,
 )
+from ptxgen.emulator.memory import GLOBAL_BASE, LOCAL_WINDOW
 from ptxgen.emulator.module import TYPE_BITS, Address, Symbol
-from ptxgen.emulator.values import LANES, MASK, POISON32, SIGNED, UNSIGNED, Lanes, Registers, Value, to_lanes, to_signed
-from ptxgen.errors import MachineError
+from ptxgen.emulator.values import (
+    LANES,
+    MASK,
+    POISON32,
+    SIGNED,
+    UNSIGNED,
+    Lanes,
+    Registers,
+    Value,
+    to_lanes,
+    to_signed,
+)
 
-SPACES = ("global", "shared", "shared::cta", "shared::cluster", "local", "const", "param", "param::entry", "param::func")
 TYPES = (
     "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f32", "f64",
 )  # fmt: skip
-ORDERS = ("weak", "relaxed", "acquire", "release", "acq_rel", "volatile", "mmio", "sc")
-SCOPES = ("cta", "cluster", "gpu", "sys")
-_LOW = (1 << RANK_SHIFT) - 1
-_SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
-
-
-def cache_modifiers(d: Decode) -> bool:
-    """Takes cache, eviction and prefetch modifiers; True when a cache-policy operand follows."""
-    d.optional("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
-    d.optional(
-        "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"
-    )
-    d.optional("L2::evict_normal", "L2::evict_first", "L2::evict_last")
-    d.optional("L2::64B", "L2::128B", "L2::256B")
-    return d.flag("L2::cache_hint")
-
-
-class Access:
-    """A decoded address operand: where it points and how wide the access is."""
-
-    def __init__(self, d: Decode, space: str, size: int, count: int) -> None:
-        self.space = space.partition("::")[0]
-        self.size, self.count = size, count
-        self.total = size * count
-        if self.total > 32:
-            d.fail(f"an access of {self.total} bytes is too wide")
-        self.line, self.name = d.line, d.item.name
-        base, offset, operand = d.address()
-        self.base, self.offset = base, offset
-        if self.space == "param":
-            symbol = operand.base
-            if isinstance(symbol, Symbol) and not d.layout.is_parameter(symbol.variable):
-                self.space = "local"  # a call's argument or result lives in the thread's frame
-        if isinstance(operand.base, Symbol) and self.space == "":
-            d.fail(f"{self.name} of a variable needs the variable's state space")
-        self.local_bytes = d.layout
-
-    def addresses(self, r: Registers) -> Value:
-        """The address per lane in its space, or one int for all."""
-        a = r[self.base]
-        if self.offset:
-            if type(a) is int:
-                return a + self.offset
-            return a + a.dtype.type(self.offset & MASK[8 * a.dtype.itemsize])
-        return a
-
-    def where(self, r: Registers, address: int) -> tuple[Block, int, Cta | None]:
-        """The block and offset of one address; the CTA when it is shared memory."""
-        cta: Cta = r[0].cta
-        space = self.space
-        if space == "":
-            window = address >> 32 << 32
-            if address >= GLOBAL_BASE:
-                space = "global"
-            else:
-                space = _WINDOW_SPACE.get(window, "")
-                if not space:
-                    self.outside(address, "generic")
-                address -= window
-        elif space == "shared" and address >= SHARED_WINDOW:
-            address -= SHARED_WINDOW
-        if address % self.total:
-            raise MachineError(
-                "misaligned-address", f"address {address:#x} of a {self.total}-byte access is not a multiple of it"
-            )
-        if space == "shared":
-            owner, offset = cta.owner(address)
-            if not SHARED_RESERVED_BYTES <= offset <= owner.smem_end - self.total:
-                self.outside(offset, "shared", owner)
-            return owner.smem, offset, owner
-        if space == "global":
-            buffer = cta.unit.launch.memory.find(address, self.total)
-            return buffer.block, address - buffer.address, None
-        if space == "param":
-            return self._within(cta.unit.launch.parameters, address, "parameter"), address, None
-        if space == "const":
-            return self._within(cta.unit.launch.constants, address, "constant"), address, None
-        raise AssertionError(space)
-
-    def _within(self, block: Block, offset: int, what: str) -> Block:
-        if offset + self.total > block.size:
-            self.outside(offset, what)
-        return block
-
-    def outside(self, address: int, space: str, cta: Cta | None = None) -> None:
-        if address & MASK[32] == POISON32:
-            raise MachineError("uninitialised-read", f"the {space} address comes from uninitialised memory or registers")
-        limit = f"; shared memory is [{SHARED_RESERVED_BYTES:#x}, {cta.smem_end:#x})" if cta else ""
-        raise MachineError("out-of-bounds", f"{space} address {address:#x} ({self.total} bytes) is outside{limit}")
-
-    def local(self, r: Registers, address: Value) -> tuple[Block, Lanes]:
-        """The warp's local block and each lane's offset in it."""
-        warp = r[0]
-        frame = -(-warp.code.layout.local_bytes // 16) * 16
-        if warp.local is None:
-            warp.local = Block(poisoned(max(16, frame * LANES)))
-        if type(address) is not int:
-            address = np.where(mask_or_all(warp), address.astype(np.int64), 0)
-        low, high = (int(np.min(address)), int(np.max(address)))
-        if low < 0 or high + self.total > frame:
-            self.outside(high, "local")
-        return warp.local, local_offsets(address, frame)
-
-
-def mask_or_all(warp: Any) -> Any:
-    return True if warp.active is None else warp.active
-
-
-_WINDOW_SPACE = {SHARED_WINDOW: "shared", LOCAL_WINDOW: "local", PARAM_WINDOW: "param", CONST_WINDOW: "const"}
-
-
-def lane_groups(access: Access, warp: Any, addresses: Lanes) -> list[tuple[Block, Lanes, Lanes, Cta | None]]:
-    """(block, lanes, offsets, CTA) of the active lanes, by what they point into."""
-    active = np.arange(LANES) if warp.active is None else np.flatnonzero(warp.active)
-    if access.total > 1:
-        low = int(np.bitwise_or.reduce(addresses if warp.active is None else addresses[active]))
-        if low & (access.total - 1):
-            bad = next(int(addresses[i]) for i in active if int(addresses[i]) % access.total)
-            raise MachineError(
-                "misaligned-address", f"address {bad:#x} of a {access.total}-byte access is not a multiple of it"
-            )
-    mine = addresses if warp.active is None else addresses[active]
-    r = warp.r
-    first = int(mine[0])
-    block, offset, cta = access.where(r, first)
-    delta = first - offset
-    if delta:
-        offsets = (mine - mine.dtype.type(delta)).astype(np.int64)
-    else:
-        offsets = mine.astype(np.int64)
-    low, high = int(offsets.min()), int(offsets.max())
-    floor = 0 if cta is None else SHARED_RESERVED_BYTES
-    top = block.size if cta is None else cta.smem_end
-    if low >= floor and high + access.total <= top and cta is None and access.space in ("global", ""):
-        buffer = warp.cta.unit.launch.memory.find(first)
-        top = buffer.size_bytes
-    if low >= floor and high + access.total <= top:
-        return [(block, active, offsets, cta)]
-    groups = []
-    for lane, address in zip(active.tolist(), mine.tolist(), strict=True):
-        block, offset, cta = access.where(r, address)
-        groups.append((block, np.array([lane]), np.array([offset]), cta))
-    return groups
-
-
-# -- events and logs ----------------------------------------------------------------------------
-
-
-def report_access(
-    access: Access, r: Registers, kind: str, order: str, block: Block, offsets: Any, cta: Cta | None, lanes: int
-) -> None:
-    """Tells observers of one access; offsets are relative to the block."""
-    warp = r[0]
-    unit = warp.cta.unit
-    base = 0
-    space = "shared"
-    if cta is None:
-        space = "global"
-        base = _base_of(unit.launch.memory, block)
-        if base < 0:
-            return  # parameters, constants and local frames are private
-    spans = tuple((base + o, base + o + access.total) for o in np.atleast_1d(offsets).tolist())
-    unit.emit(
-        events.Access(
-            **unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
-            owner=cta.rank if cta is not None else 0, order=order,
-        )
-    )  # fmt: skip
-
-
-def _base_of(memory: Any, block: Block) -> int:
-    for buffer in memory.buffers:
-        if buffer.block is block:
-            return int(buffer.address)
-    return -1
 
 
 def _order(d: Decode) -> str:
@@ -311,7 +138,7 @@ def _load(
 
     def by_lane(r: Registers, addresses: Lanes) -> None:
         warp = r[0]
-        if local or access.space == "" and addresses.item(0) >> 32 << 32 == LOCAL_WINDOW:
+        if local or (access.space == "" and addresses.item(0) >> 32 << 32 == LOCAL_WINDOW):
             if not local:
                 addresses = addresses & np.uint64(MASK[32])
             block, offsets = access.local(r, addresses)
@@ -323,7 +150,7 @@ def _load(
             values = block.load_lanes(offsets, size, count)
         else:
             values = [np.zeros((LANES, 2) if size == 16 else LANES, dtype=UNSIGNED[min(64, 8 * size)]) for _ in outs]
-            for block, lanes, offsets, cta in groups:
+            for block, lanes, offsets, _ in groups:
                 for target, loaded in zip(values, block.load_lanes(offsets, size, count), strict=True):
                     target[lanes] = loaded
         for i, slot in enumerate(outs):
@@ -343,7 +170,20 @@ def _load(
         else:
             by_lane(r, to_lanes(a, 64) if type(a) is int else a)
 
-    return op
+    if not shared or hooks or total > 16 or not plain:
+        return op
+
+    def whole(r: Registers) -> None:
+        found = whole_warp(access, r, write=False)
+        if found is None:
+            op(r)
+            return
+        cta, index = found
+        values = cta.smem.load_words(index, size, count)
+        for slot, v in zip(outs, values, strict=True):
+            r[slot] = v
+
+    return whole
 
 
 # -- stores -------------------------------------------------------------------------------------
@@ -417,7 +257,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
 
     def by_lane(r: Registers, addresses: Lanes, values: list[Value]) -> None:
         warp = r[0]
-        if local or access.space == "" and addresses.item(0) >> 32 << 32 == LOCAL_WINDOW:
+        if local or (access.space == "" and addresses.item(0) >> 32 << 32 == LOCAL_WINDOW):
             if not local:
                 addresses = addresses & np.uint64(MASK[32])
             block, offsets = access.local(r, addresses)
@@ -454,7 +294,19 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
         else:
             by_lane(r, to_lanes(a, 64) if type(a) is int else a, values)
 
-    return op
+    if access.space != "shared" or hooks or total > 16 or size > 8 or narrow:
+        return op
+
+    def whole(r: Registers) -> None:
+        found = whole_warp(access, r, write=True)
+        if found is None:
+            op(r)
+            return
+        cta, index = found
+        cta.smem.store_words(index, size, [to_lanes(r[slot], width) for slot in sources])
+        cta.unit.activity += 1
+
+    return whole
 
 
 def _check_poison(warp: Any, line: int, values: list[Value], size: int) -> None:
@@ -472,57 +324,6 @@ def _check_poison(warp: Any, line: int, values: list[Value], size: int) -> None:
             found = bool(hits.any())
         if found:
             warp.cta.unit.note(
-                "uninitialised-read", "a value from uninitialised memory or registers is stored to global memory", warp, line
+                "uninitialised-read", "a value that was never written is stored to global memory", warp, line
             )
             return
-
-
-@instruction("prefetch", "prefetchu")
-def prefetch(d: Decode) -> Op:
-    """No effect here; the address is checked by the access that follows."""
-    d.optional("L1", "L2")
-    d.optional("global", "local", "param", "const")
-    d.optional("L2::evict_last", "L2::evict_normal")
-    d.flag("tensormap")
-    d.address()
-    return _no_effect
-
-
-@instruction("createpolicy")
-def createpolicy(d: Decode) -> Op:
-    """Cache policies have no effect; the value is opaque (PTX ISA 9.1 §9.7.9.18)."""
-    form = d.choice("fractional", "range", "cvt")
-    d.optional("L2", "global")
-    d.flag("global")
-    d.optional("L2::evict_first", "L2::evict_last", "L2::evict_normal", "L2::evict_unchanged")
-    d.optional("L2::evict_first", "L2::evict_unchanged")
-    d.require("b64")
-    out = d.dst("b64")
-    if form == "range":
-        d.address()
-        d.src("u32")
-        d.src("u32")
-    elif form == "cvt":
-        d.src("b64")
-    elif d.operands:
-        d.src("f32")
-
-    def op(r: Registers) -> None:
-        r[out] = 0x12F0000000000000
-
-    return op
-
-
-@instruction("applypriority", "discard")
-def hint(d: Decode) -> Op:
-    d.flag("global")
-    d.optional("L2::evict_normal", "L2")
-    d.address()
-    d.integer("the size")
-    return _no_effect
-
-
-def _no_effect(r: Registers) -> None:
-    return
-
-

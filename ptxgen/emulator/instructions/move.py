@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from ptxgen.emulator.decode import DYNAMIC_SPECIALS, WINDOWS, Decode, Op, instruction
+from ptxgen.emulator.decode import DYNAMIC_SPECIALS, Decode, Op, instruction
+from ptxgen.emulator.layout import WINDOWS
 from ptxgen.emulator.memory import GLOBAL_BASE, RANK_SHIFT, SHARED_WINDOW
 from ptxgen.emulator.module import TYPE_BITS, FunctionName, Label, Register, SpecialRegister, Vector
 from ptxgen.emulator.values import MASK, UNSIGNED, Registers, Value, to_lanes

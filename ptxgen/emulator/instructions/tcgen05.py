@@ -3,13 +3,14 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from ptxgen.emulator import events
-from ptxgen.emulator.asynchrony import AsyncOp, MmaRequest
+from ptxgen.emulator.asynchrony import AsyncOp, MmaKey, MmaRequest
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Ends, Op, instruction
-from ptxgen.emulator.instructions.load_store import Access
+from ptxgen.emulator.instructions.access import Access
 from ptxgen.emulator.module import Address, Immediate, Vector
 from ptxgen.emulator.values import POISON32, Registers, lane_value, lanes_of
 from ptxgen.emulator.warp import Wait
@@ -130,7 +131,8 @@ def relinquish(d: Decode) -> Op:
 @instruction("tcgen05.mma")
 def mma(d: Decode) -> Op:
     cta_group = group(d)
-    kind = d.choice("kind::f16", "kind::tf32", "kind::f8f6f4", "kind::i8", "kind::mxf8f6f4", "kind::mxf4", "kind::mxf4nvf4")
+    kinds = ("f16", "tf32", "f8f6f4", "i8", "mxf8f6f4", "mxf4", "mxf4nvf4")
+    kind = d.choice(*(f"kind::{name}" for name in kinds))
     if kind != "kind::f16":
         raise unsupported(d, f"with .{kind}")
     if d.flag("ashift"):
@@ -165,22 +167,13 @@ def mma(d: Decode) -> Op:
             x, y, described = r[a], r[b], r[idesc]
             if p is None:
                 raise MachineError("uninitialised-read", "enable-input-d was never written")
-            warp.tensor_queue.append(
-                MmaRequest(
-                    d_address,
-                    described if type(described) is int else described.item(lane),
-                    "f16",
-                    a_in_tmem,
-                    tuple([lane_value(r[s], lane) for s in mask]) if mask else (),
-                    lane,
-                    cta_group,
-                    (x if type(x) is int else x.item(lane)) + a_shift,
-                    y if type(y) is int else y.item(lane),
-                    (p if type(p) is bool else p.item(lane)) is not negated,
-                    scale,
-                    line,
-                )
-            )
+            described = described if type(described) is int else described.item(lane)
+            lanes_off = tuple([lane_value(r[s], lane) for s in mask]) if mask else ()
+            key = MmaKey(d_address, described, "f16", a_in_tmem, lanes_off, scale, lane, cta_group)
+            x = (x if type(x) is int else x.item(lane)) + a_shift
+            y = y if type(y) is int else y.item(lane)
+            accumulate = (p if type(p) is bool else p.item(lane)) is not negated
+            warp.tensor_queue.append(MmaRequest(key, x, y, accumulate, line))
 
     return op
 
@@ -220,9 +213,12 @@ def commit(d: Decode) -> Op:
         for lane in (bits.bit_length() - 1,) if bits & (bits - 1) == 0 else lanes_of(bits):
             address = r[barrier]
             cta, offset, _ = warp.cta.barrier((address if type(address) is int else address.item(lane)) + shift)
+            if engine.fast:
+                _arrive(None, cta, offset)
+                continue
             pipe = (warp.cta.rank, warp.index, lane)
             one = AsyncOp(
-                "commit", warp, lane, line, lambda op, cta=cta, offset=offset: _arrive(op, cta, offset),
+                "commit", warp, lane, line, partial(_arrive, cta=cta, offset=offset),
                 barrier=(cta.rank, offset), pipe=pipe,
             )  # fmt: skip
             event = None
@@ -237,7 +233,7 @@ def commit(d: Decode) -> Op:
     return op
 
 
-def _commit_event(where: dict[str, int], offset: int, owner: int) -> Any:
+def _commit_event(where: dict[str, Any], offset: int, owner: int) -> Any:
     def event(async_id: int) -> events.Event:
         return events.AsyncIssue(
             **where, kind="commit", async_id=async_id, mechanism="mbarrier", barrier=offset, owner=owner
@@ -246,13 +242,14 @@ def _commit_event(where: dict[str, int], offset: int, owner: int) -> Any:
     return event
 
 
-def _arrive(op: AsyncOp, cta: Cta, offset: int) -> None:
+def _arrive(op: AsyncOp | None, cta: Cta, offset: int) -> None:
     """All tensor work that the commit tracks is done: one arrival."""
-    _, _, state = cta.barrier(offset | cta.rank << 24)
+    state = cta.barriers[offset]
     phase = state.phase
     done = state.arrive(1)
     unit = cta.unit
-    if unit.observed:
+    unit.activity += 1
+    if op is not None and unit.observed:
         unit.emit(
             events.MbarrierArrive(
                 **unit.place(op), barrier=offset, owner=cta.rank, count=1, phase=phase, completed=done, async_id=op.id,

@@ -67,7 +67,7 @@ class _Form:
         return op
 
 
-def _issue_event(where: dict[str, int], kind: str, async_id: int) -> events.Event:
+def _issue_event(where: dict[str, Any], kind: str, async_id: int) -> events.Event:
     return events.AsyncIssue(**where, kind=kind, async_id=async_id, mechanism="wait")
 
 

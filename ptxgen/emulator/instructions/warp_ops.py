@@ -1,4 +1,4 @@
-"""Instructions in which the lanes of a warp meet (PTX ISA 9.1 §9.7.9.6, §9.7.13.7–13).
+"""Instructions in which the lanes of a warp meet (PTX ISA 9.1 §9.7.9.6, §9.7.13.7 to 13).
 
 All live lanes that a member mask names must run the instruction together.
 """
@@ -32,7 +32,7 @@ from ptxgen.emulator.values import (
 from ptxgen.emulator.warp import Wait
 from ptxgen.errors import MachineError
 
-_ELECTED = [LANE_INDEX == lane for lane in range(LANES)]
+_ELECTED = [mask_of(1 << lane) for lane in range(LANES)]
 
 
 def _members(warp: Any, mask: Value, what: str) -> int:
@@ -40,7 +40,7 @@ def _members(warp: Any, mask: Value, what: str) -> int:
     if type(mask) is not int:
         masks = {int(m) for m in mask[mask_of(warp.bits)]}
         if len(masks) > 1:
-            return warp.bits & reduce(int.__or__, masks)  # disjoint groups run side by side
+            return int(warp.bits & reduce(int.__or__, masks))  # disjoint groups run side by side
         mask = masks.pop()
     absent = mask & warp.live & ~warp.bits
     if absent:

@@ -1,0 +1,159 @@
+"""Wrappers of ops (guards, deliveries) and the terminators of segments.
+
+A terminator returns the number of the next segment, STOP when the warp cannot go on by itself, or
+SWITCH when it changed the warp's fragment (see warp.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from ptxgen.emulator.decode import Blocking, Op
+from ptxgen.emulator.values import Registers, bits_of, merge
+from ptxgen.errors import MachineError
+
+STOP = -1
+SWITCH = -2
+
+Terminator = Callable[[Registers], int]
+
+
+def _unset_predicate(negated: bool) -> MachineError:
+    return MachineError("uninitialised-read", "a predicate that was never written decides here")
+
+
+def guarded(op: Op, guard: tuple[int, bool], writes: tuple[tuple[int, int], ...]) -> Op:
+    slot, negated = guard
+
+    def run(r: Registers) -> None:
+        p = r[slot]
+        if type(p) is bool:
+            if p is not negated:
+                if r[0].kept:
+                    _merged(op, r, writes)
+                else:
+                    op(r)
+            return
+        if p is None:
+            raise _unset_predicate(negated)
+        warp = r[0]
+        bits = (bits_of(p) ^ (-negated)) & warp.bits
+        if bits == warp.bits:
+            if warp.kept:
+                _merged(op, r, writes)
+            else:
+                op(r)
+        elif bits:
+            saved = warp.narrow(bits)
+            try:
+                _merged(op, r, writes)
+            finally:
+                warp.widen(saved)
+
+    return run
+
+
+def _merged(op: Op, r: Registers, writes: tuple[tuple[int, int], ...]) -> None:
+    """Runs an op of which only the active lanes may change registers."""
+    old = [r[slot] for slot, _ in writes]
+    op(r)
+    active = r[0].active
+    if active is not None:
+        for (slot, width), before in zip(writes, old, strict=True):
+            r[slot] = merge(active, r[slot], before, width)
+
+
+def delivered(op: Op, line: int) -> Op:
+    def run(r: Registers) -> None:
+        warp = r[0]
+        if warp.tmem_loads:
+            warp.deliver_loads(line)
+        op(r)
+
+    return run
+
+
+def then_flush(op: Op) -> Op:
+    """The last tensor op of a segment starts what the segment queued."""
+
+    def run(r: Registers) -> None:
+        op(r)
+        r[0].flush_tensor()
+
+    return run
+
+
+def jump(target: int) -> Terminator:
+    return lambda r: target
+
+
+def branch(guard: tuple[int, bool], target: int, following: int, meet: int) -> Terminator:
+    slot, negated = guard
+
+    def run(r: Registers) -> int:
+        p = r[slot]
+        if type(p) is bool:
+            return target if p is not negated else following
+        if p is None:
+            raise _unset_predicate(negated)
+        warp = r[0]
+        taken = (bits_of(p) ^ (-negated)) & warp.bits
+        if taken == 0:
+            return following
+        if taken == warp.bits:
+            return target
+        warp.diverge(((following, warp.bits & ~taken), (target, taken)), meet)
+        return SWITCH
+
+    return run
+
+
+def indexed(slot: int, targets: list[int], meet: int) -> Terminator:
+    def pick(index: int) -> int:
+        if index >= len(targets):
+            raise MachineError(
+                "out-of-bounds", f"brx.idx with index {index} of {len(targets)} targets"
+            )
+        return targets[index]
+
+    def run(r: Registers) -> int:
+        index = r[slot]
+        if type(index) is int:
+            return pick(index)
+        warp = r[0]
+        paths: dict[int, int] = {}
+        for lane in range(32):
+            if warp.bits >> lane & 1:
+                target = pick(index.item(lane))
+                paths[target] = paths.get(target, 0) | 1 << lane
+        if len(paths) == 1:
+            return next(iter(paths))
+        warp.diverge(tuple(paths.items()), meet)
+        return SWITCH
+
+    return run
+
+
+def leave(r: Registers) -> int:
+    return int(r[0].exit_lanes())
+
+
+def blocking(
+    op: Blocking, following: int, resume: int, written: int, writes: tuple[tuple[int, int], ...]
+) -> Terminator:
+    def run(r: Registers) -> int:
+        warp: Any = r[0]
+        if warp.kept & written:
+            old = [r[slot] for slot, _ in writes]
+            go_on = op(r)
+            for (slot, width), before in zip(writes, old, strict=True):
+                r[slot] = merge(warp.active, r[slot], before, width)
+        else:
+            go_on = op(r)
+        if go_on:
+            return following
+        warp.pc = resume
+        return STOP
+
+    return run
