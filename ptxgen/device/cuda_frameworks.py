@@ -6,7 +6,7 @@ Neither library is imported here: whoever passes an array has.
 from __future__ import annotations
 
 import sys
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -24,18 +24,19 @@ if TYPE_CHECKING:
 class Arrays(Protocol):
     """The arrays of one library on one GPU.
 
-    `waits`: the library cannot learn of work on a stream that it did not create, so that results must be
-    complete when they are handed to it.
+    `opens`: arrays have to be opened, instead of being taken as they are. `waits`: the library cannot learn
+    of work on a stream that it did not create, so that results must be complete when they are handed to it.
     """
 
     kind: str
+    opens: bool
     waits: bool
 
     def open(self, array: Any, stream: int) -> Any:
         """What the other methods take for an array; work issued to `stream` from now on finds its content."""
 
-    def signature(self, array: Any) -> Hashable:
-        """All that a launch depends on; equal for arrays that can be told apart by content only."""
+    def signature(self, array: Any) -> tuple[Any, ...]:
+        """The address, and all else that a launch depends on; it can be hashed."""
 
     def matrix(self, array: Any, name: str) -> DeviceMatrix:
         """The array as an operand called `name`."""
@@ -103,19 +104,21 @@ class TorchArrays:
     """torch.Tensor. Ordered by torch's current stream; memory under its caching allocator."""
 
     kind = "torch tensor"
+    opens = False
     waits = False
 
     def __init__(self, device: CudaDevice) -> None:
         self._torch: Any = sys.modules["torch"]
         self._ordinal = device.ordinal
         self._device = self._torch.device("cuda", device.ordinal)
+        self._dtypes: dict[str, Any] = {}
         # The public call makes two objects around this number, which costs as much as a launch.
         self._raw_stream = getattr(self._torch._C, "_cuda_getCurrentRawStream", None)
 
     def open(self, array: Any, stream: int) -> Any:
         return array
 
-    def signature(self, array: Any) -> Hashable:
+    def signature(self, array: Any) -> tuple[Any, ...]:
         return array.data_ptr(), array.shape, array.stride(), array.dtype, array.device
 
     def matrix(self, array: Any, name: str) -> DeviceMatrix:
@@ -140,8 +143,11 @@ class TorchArrays:
         return context
 
     def empty(self, rows: int, columns: int, element_type: ElementType) -> Any:
-        width = padded(columns * element_type.bytes) // element_type.bytes
-        dtype = getattr(self._torch, numpy_type(element_type).name)
+        size = element_type.bits // 8
+        width = padded(columns * size) // size
+        dtype = self._dtypes.get(element_type.name)
+        if dtype is None:  # NumPy takes longer to tell a type's name than torch to allocate
+            dtype = self._dtypes[element_type.name] = getattr(self._torch, numpy_type(element_type).name)
         matrix = self._torch.empty((rows, width), dtype=dtype, device=self._device)
         return matrix if width == columns else matrix[:, :columns]
 
@@ -170,6 +176,7 @@ class CupyArrays:
     """cupy.ndarray. Ordered by cupy's current stream, to which its memory pool belongs as well."""
 
     kind = "cupy array"
+    opens = False
     waits = False
 
     def __init__(self, device: CudaDevice) -> None:
@@ -180,7 +187,7 @@ class CupyArrays:
     def open(self, array: Any, stream: int) -> Any:
         return array
 
-    def signature(self, array: Any) -> Hashable:
+    def signature(self, array: Any) -> tuple[Any, ...]:
         return array.data.ptr, array.shape, array.strides, array.dtype, array.data.device_id
 
     def matrix(self, array: Any, name: str) -> DeviceMatrix:

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Hashable
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
 
-from ptxgen.device.cuda_arrays import DeviceMatrix, misfits, refuse
+from ptxgen.device.cuda_arrays import PITCH_ALIGN_BYTES, DeviceMatrix, Misfit, misfits, refuse
 from ptxgen.device.cuda_frameworks import Arrays
 from ptxgen.device.cuda_launch import LaunchPlan
 from ptxgen.device.cuda_memory import zero_rows
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
     from ptxgen.device.cuda import CudaDevice
 
 _MAX_LAUNCHES = 512
-_MAX_PLANS = 64
+_MAX_SHAPES = 64
+
+_Matrices: TypeAlias = tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix]
 
 
 class _Work(Protocol):
-    """What there is to do for one set of arrays."""
+    """What there is to do for three arrays."""
 
     def launch(self, stream: int = 0) -> None: ...
 
@@ -77,16 +80,16 @@ class CudaGemm:
         self._names = expect.a, expect.b, expect.d
         self._types = tuple(description.buffer(buffer).element_type for buffer in self._names)
         self._works: dict[Hashable, _Work] = {}
-        self._plans: dict[Hashable, LaunchPlan] = {}
+        self._shapes: dict[Hashable, _Shape] = {}
         self._lock = threading.Lock()
 
     def __call__(self, a: Any, b: Any, *, copy: bool = False, cast: bool = False, grid: Extent | None = None) -> Any:
         """A new D of A's library, in the order of its current stream."""
         library = self._library(a, b)
-        shapes = tuple(a.shape), tuple(b.shape)
-        if len(shapes[0]) != 2 or len(shapes[1]) != 2 or shapes[0][1] != shapes[1][1]:
-            raise LaunchError(_shape_refusal(self._names, *shapes))
-        d = library.empty(shapes[0][0], shapes[1][0], self._types[2])
+        (m, *k), (n, *k_of_b) = a.shape or (0,), b.shape or (0,)
+        if len(k) != 1 or k != k_of_b:
+            raise LaunchError(_shape_refusal(self._names, tuple(a.shape), tuple(b.shape)))
+        d = library.empty(m, n, self._types[2])
         self._run(library, (a, b, d), None, copy, cast, grid, False)
         return library.finished(d)
 
@@ -110,7 +113,7 @@ class CudaGemm:
     ) -> PreparedGemm:
         """All of a launch but the launch."""
         library = self._library(a, b, out)
-        opened = self._open(library, (a, b, out), library.current_stream())
+        opened = _open(library, (a, b, out), library.current_stream())
         work = self._work(library, opened, grid, programmatic)
         if work is None:
             self._refuse(library, opened, copy=False, cast=False)
@@ -128,7 +131,7 @@ class CudaGemm:
         programmatic: bool,
     ) -> None:
         handle = library.current_stream() if stream is None else stream_handle(stream)
-        opened = self._open(library, arrays, handle)
+        opened = _open(library, arrays, handle) if library.opens else arrays
         work = self._work(library, opened, grid, programmatic)
         if work is not None:
             work.launch(handle)
@@ -151,12 +154,13 @@ class CudaGemm:
     ) -> None:
         """Run on copies of the arrays that the kernel cannot take."""
         with library.on_stream(stream):
+            found = self._misfits(self._matrices(library, opened))
             *inputs, d = opened
             for index, kind in enumerate(self._types[:2]):
-                if self._misfits(library, opened, index):
+                if found[index]:
                     inputs[index] = library.open(library.copied(inputs[index], kind, stream), stream)
             out = d
-            if self._misfits(library, opened, 2):
+            if found[2]:
                 out = library.open(library.empty(d.shape[0], d.shape[1], self._types[2]), stream)
             work = self._work(library, (inputs[0], inputs[1], out), grid, programmatic)
             assert work is not None
@@ -168,43 +172,47 @@ class CudaGemm:
         self, library: Arrays, opened: tuple[Any, Any, Any], grid: Extent | None, programmatic: bool
     ) -> _Work | None:
         """What to do for these arrays; None where the kernel cannot take them as they are."""
-        a, b, d = opened
-        key = library.signature(a), library.signature(b), library.signature(d), grid, programmatic
+        signature = library.signature
+        a, b, d = signature(opened[0]), signature(opened[1]), signature(opened[2])
+        key = a, b, d, grid, programmatic
         work = self._works.get(key)
-        if work is None:
-            if any(self._misfits(library, opened, index) for index in range(3)):
+        if work is not None:
+            return work
+        shape_key = a[1:], b[1:], d[1:], grid, programmatic
+        shape = self._shapes.get(shape_key)
+        if shape is None:
+            shape = self._new_shape(library, opened, grid, programmatic)
+            if shape is None:
                 return None
-            work = self._new_work(*self._matrices(library, opened), grid, programmatic)
-            with self._lock:
-                while len(self._works) >= _MAX_LAUNCHES:
-                    del self._works[next(iter(self._works))]
-                self._works[key] = work
+            self._remember(self._shapes, shape_key, shape, _MAX_SHAPES)
+        work = shape.at(a[0], b[0], d[0])
+        if work is not None:
+            self._remember(self._works, key, work, _MAX_LAUNCHES)
         return work
 
-    def _new_work(
-        self, a: DeviceMatrix, b: DeviceMatrix, d: DeviceMatrix, grid: Extent | None, programmatic: bool
-    ) -> _Work:
+    def _new_shape(
+        self, library: Arrays, opened: tuple[Any, Any, Any], grid: Extent | None, programmatic: bool
+    ) -> _Shape | None:
+        """What holds for such arrays wherever they lie; None where the kernel cannot take them."""
+        matrices = self._matrices(library, opened)
+        if any(self._misfits(matrices)):
+            return None
+        a, b, d = matrices
         (m, k), (n, k_of_b) = a.shape, b.shape
         if k != k_of_b or d.shape != (m, n):
             raise LaunchError(_shape_refusal(self._names, a.shape, b.shape, d.shape))
-        if m == 0 or n == 0:
-            return _Nothing()
-        size = self._types[2].bytes
-        if k == 0:
-            return _Zeros(self._device, d.address, d.pitch_bytes(size), n * size, m)
-        for operand in (a, b):
-            if _overlap(operand, self._types[0].bytes, d, size):
-                raise LaunchError(f"{d} overlaps {operand}; the kernel reads its operands while it writes")
-        pitches = tuple(matrix.pitch_bytes(kind.bytes) for matrix, kind in zip((a, b, d), self._types, strict=True))
-        plan_key = m, n, k, pitches, grid, programmatic
-        plan = self._plans.get(plan_key)
-        if plan is None:
+        areas = [_Area.of(matrix, kind.bytes) for matrix, kind in zip(matrices, self._types, strict=True)]
+        plan = None
+        if m * n * k:
+            pitches = tuple(area.pitch for area in areas)
             plan = self._plan({"M": m, "N": n, "K": k}, pitches, grid, programmatic)
-            with self._lock:
-                while len(self._plans) >= _MAX_PLANS:
-                    del self._plans[next(iter(self._plans))]
-                self._plans[plan_key] = plan
-        return plan.at(dict(zip(self._names, (a.address, b.address, d.address), strict=True)))
+        return _Shape(device=self._device, names=self._names, areas=areas, plan=plan)
+
+    def _remember(self, memory: dict[Hashable, Any], key: Hashable, value: Any, limit: int) -> None:
+        with self._lock:
+            while len(memory) >= limit:
+                del memory[next(iter(memory))]
+            memory[key] = value
 
     def _plan(
         self, problem: dict[str, int], pitches: tuple[int, ...], grid: Extent | None, programmatic: bool
@@ -242,42 +250,93 @@ class CudaGemm:
         assert library is not None
         return library
 
-    def _open(self, library: Arrays, arrays: tuple[Any, Any, Any], stream: int) -> tuple[Any, Any, Any]:
-        a, b, d = arrays
-        return library.open(a, stream), library.open(b, stream), library.open(d, stream)
-
-    def _matrices(
-        self, library: Arrays, opened: tuple[Any, Any, Any]
-    ) -> tuple[DeviceMatrix, DeviceMatrix, DeviceMatrix]:
+    def _matrices(self, library: Arrays, opened: tuple[Any, Any, Any]) -> _Matrices:
         a, b, d = (library.matrix(array, name) for array, name in zip(opened, self._names, strict=True))
         return a, b, d
 
-    def _misfits(self, library: Arrays, opened: tuple[Any, Any, Any], index: int) -> list[Any]:
-        matrix = library.matrix(opened[index], self._names[index])
-        return misfits(matrix, self._types[index], self._device.ordinal, output=index == 2)
+    def _misfits(self, matrices: _Matrices) -> list[list[Misfit]]:
+        """The broken rules of each matrix."""
+        return [
+            misfits(matrix, kind, self._device.ordinal, output=index == 2)
+            for index, (matrix, kind) in enumerate(zip(matrices, self._types, strict=True))
+        ]
 
     def _refuse(self, library: Arrays, opened: tuple[Any, Any, Any], *, copy: bool, cast: bool) -> None:
-        found = [misfit for index in range(3) for misfit in self._misfits(library, opened, index)]
-        refuse(found, self._name, copy=copy, cast=cast)
+        found = self._misfits(self._matrices(library, opened))
+        refuse([misfit for each in found for misfit in each], self._name, copy=copy, cast=cast)
 
 
-class _Nothing:
-    """A product without elements."""
+@dataclass(frozen=True, slots=True)
+class _Area:
+    """The bytes that a matrix takes, from its address on."""
 
-    def launch(self, stream: int = 0) -> None:
-        """Do nothing."""
+    rows: int
+    row_bytes: int
+    pitch: int
+
+    @classmethod
+    def of(cls, matrix: DeviceMatrix, element_bytes: int) -> _Area:
+        rows, columns = matrix.shape
+        return cls(rows, columns * element_bytes, matrix.pitch_bytes(element_bytes))
+
+    @property
+    def span(self) -> int:
+        """From the first byte to behind the last."""
+        return (self.rows - 1) * self.pitch + self.row_bytes
+
+    def meets(self, address: int, other: _Area, other_address: int) -> bool:
+        """Whether two matrices share memory; columns of one wider buffer do not."""
+        if address >= other_address + other.span or other_address >= address + self.span:
+            return False
+        offset = (other_address - address) % self.pitch
+        return self.pitch != other.pitch or offset < self.row_bytes or offset + other.row_bytes > self.pitch
+
+
+class _Shape:
+    """Three matrices that a kernel can take, without their addresses; `plan` is None for a product of no terms."""
+
+    def __init__(
+        self, *, device: CudaDevice, names: tuple[str, str, str], areas: list[_Area], plan: LaunchPlan | None
+    ) -> None:
+        self._device = device
+        self._names = names
+        self._areas = areas
+        self._plan = plan
+
+    def at(self, a: int, b: int, d: int) -> _Work | None:
+        """The work for matrices at these addresses; None where one is misaligned."""
+        area = self._areas[2]
+        if self._plan is None:
+            return _Zeros(self._device, d, area)
+        if (a | b | d) % PITCH_ALIGN_BYTES:
+            return None
+        for operand, address, name in zip(self._areas, (a, b), self._names, strict=False):
+            if operand.meets(address, area, d):
+                raise LaunchError(
+                    f"{self._names[2]} at {d:#x} overlaps {name} at {address:#x}; the kernel reads its operands "
+                    "while it writes"
+                )
+        return self._plan.at({self._names[0]: a, self._names[1]: b, self._names[2]: d})
 
 
 class _Zeros:
-    """A product of no terms."""
+    """A product of no terms, or without elements."""
 
-    def __init__(self, device: CudaDevice, address: int, pitch_bytes: int, row_bytes: int, rows: int) -> None:
+    def __init__(self, device: CudaDevice, address: int, area: _Area) -> None:
         self._device = device
-        self._rows = address, pitch_bytes, row_bytes, rows
+        self._address = address
+        self._area = area
 
     def launch(self, stream: int = 0) -> None:
         """Clear D."""
-        zero_rows(self._device, *self._rows, stream)
+        area = self._area
+        if area.rows and area.row_bytes:
+            zero_rows(self._device, self._address, area.pitch, area.row_bytes, area.rows, stream)
+
+
+def _open(library: Arrays, arrays: tuple[Any, Any, Any], stream: int) -> tuple[Any, Any, Any]:
+    a, b, d = arrays
+    return library.open(a, stream), library.open(b, stream), library.open(d, stream)
 
 
 def _shape_refusal(names: tuple[str, ...], *shapes: tuple[int, ...]) -> str:
@@ -285,19 +344,6 @@ def _shape_refusal(names: tuple[str, ...], *shapes: tuple[int, ...]) -> str:
     a, b = shapes[:2]
     hint = f"; transpose {names[1]}" if len(a) == len(b) == 2 and a[1] == b[0] != b[1] else ""
     return f"{given}: D = A @ B.T takes M x K and N x K with the same K, and gives M x N{hint}"
-
-
-def _overlap(operand: DeviceMatrix, operand_bytes: int, d: DeviceMatrix, d_bytes: int) -> bool:
-    """Whether two matrices share memory; columns of one wider buffer do not."""
-    (rows, columns), (d_rows, d_columns) = operand.shape, d.shape
-    pitch, d_pitch = operand.pitch_bytes(operand_bytes), d.pitch_bytes(d_bytes)
-    row_bytes, d_row_bytes = columns * operand_bytes, d_columns * d_bytes
-    if operand.address >= d.address + (d_rows - 1) * d_pitch + d_row_bytes:
-        return False
-    if d.address >= operand.address + (rows - 1) * pitch + row_bytes:
-        return False
-    offset = (d.address - operand.address) % pitch
-    return pitch != d_pitch or offset < row_bytes or offset + d_row_bytes > pitch
 
 
 def _described(array: Any) -> str:

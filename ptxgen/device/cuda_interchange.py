@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import ctypes
 import sys
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
@@ -46,6 +46,7 @@ class ForeignArrays:
     """What both protocols have in common: no way to make arrays, and none to order streams afterwards."""
 
     kind = "array"
+    opens = True
     waits = True
 
     def __init__(self, device: CudaDevice) -> None:
@@ -54,7 +55,7 @@ class ForeignArrays:
     def open(self, array: Any, stream: int) -> ForeignArray:
         raise NotImplementedError
 
-    def signature(self, array: ForeignArray) -> Hashable:
+    def signature(self, array: ForeignArray) -> tuple[Any, ...]:
         return array.address, array.shape, array.strides_bytes, array.dtype, array.ordinal, array.read_only
 
     def matrix(self, array: ForeignArray, name: str) -> DeviceMatrix:

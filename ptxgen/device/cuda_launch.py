@@ -12,7 +12,8 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ptxgen.device.cuda_module import CudaModule
-from ptxgen.device.description import BufferArgument
+from ptxgen.device.declarations import DeclaredEntry
+from ptxgen.device.description import BufferArgument, TensorMapArgument
 from ptxgen.device.interface import EncodedArgument
 from ptxgen.device.launch import Launch
 from ptxgen.errors import DeviceError, LaunchError
@@ -33,7 +34,8 @@ class TensorMapEncoder:
     def __init__(self, device: CudaDevice, tensor_map: TensorMap) -> None:
         bindings = device.driver.bindings
         self._driver = device.driver
-        self._tensor_map = tensor_map
+        self._rank = tensor_map.rank
+        self._align = 32 if tensor_map.interleave == "32B" else tensor_map.element_type.align_bytes
         self._kind = bindings.CUtensorMapDataType(tensor_map.data_type_code)
         self._layout = (
             [bindings.cuuint64_t(size) for size in tensor_map.dims],
@@ -48,13 +50,11 @@ class TensorMapEncoder:
 
     def encode(self, address: int) -> bytes:
         """The 128 bytes for the tensor at `address`; LaunchError where it is misaligned."""
-        align = 32 if self._tensor_map.interleave == "32B" else self._tensor_map.element_type.align_bytes
-        if address % align:
-            raise LaunchError(f"a tensor map at address {address:#x}: it must be a multiple of {align} bytes")
+        if address % self._align:
+            raise LaunchError(f"a tensor map at address {address:#x}: it must be a multiple of {self._align} bytes")
         encoded = self._driver.call(
-            "cuTensorMapEncodeTiled", self._kind, self._tensor_map.rank, address, *self._layout,
-            what="encoding a tensor map",
-        )  # fmt: skip
+            "cuTensorMapEncodeTiled", self._kind, self._rank, address, *self._layout, what="encoding a tensor map"
+        )
         return ctypes.string_at(encoded.getPtr(), TENSOR_MAP_BYTES)
 
 
@@ -69,59 +69,50 @@ class LaunchPlan:
     def __init__(self, device: CudaDevice, module: CudaModule, launch: Launch, *, programmatic: bool = False) -> None:
         self.device = device
         self.launch = launch
+        self._context = int(device.context)
         self._entry = module.entries[launch.entry]
         self._function = module.functions[launch.entry]
         self._programmatic = programmatic
         self._configurations: dict[int, Any] = {}
         self._what = f"launching {launch.entry} of {module.name}"
-        self._templates: list[bytes | TensorMapEncoder | str] = []
+        self.offsets, self.size_bytes = _parameter_offsets(self._entry)
         at_zero = launch.pack({buffer.name: 0 for buffer in launch.buffers}, lambda tensor_map: tensor_map)
-        for argument, value in zip(launch.arguments, at_zero, strict=True):
-            if isinstance(value, TensorMap):
-                self._templates.append(TensorMapEncoder(device, value))
-            else:
-                self._templates.append(argument.buffer if isinstance(argument, BufferArgument) else value)
-        self._buffers = tuple(getattr(argument, "buffer", "") for argument in launch.arguments)
+        self._fixed = [argument if isinstance(argument, bytes) else b"" for argument in at_zero]
+        self._open = [
+            (index, argument.buffer, TensorMapEncoder(device, value) if isinstance(value, TensorMap) else None)
+            for index, (argument, value) in enumerate(zip(launch.arguments, at_zero, strict=True))
+            if isinstance(argument, BufferArgument | TensorMapArgument)
+        ]
         self._check_occupancy()
 
     def at(self, addresses: Mapping[str, int]) -> PreparedLaunch:
         """The launch for buffers at these addresses."""
-        arguments = []
-        for template, buffer in zip(self._templates, self._buffers, strict=True):
-            if isinstance(template, TensorMapEncoder):
-                arguments.append(template.encode(addresses[buffer]))
-            elif isinstance(template, str):
-                arguments.append(addresses[buffer].to_bytes(8, "little"))
-            else:
-                arguments.append(template)
-        return self.with_arguments(arguments)
+        arguments = self._fixed.copy()
+        for index, buffer, encoder in self._open:
+            address = addresses[buffer]
+            arguments[index] = address.to_bytes(8, "little") if encoder is None else encoder.encode(address)
+        return PreparedLaunch(self, arguments)
 
     def with_arguments(self, arguments: Sequence[EncodedArgument]) -> PreparedLaunch:
         """The launch with encoded arguments, in the order of the entry's parameters."""
-        if not all(isinstance(argument, bytes) for argument in arguments):
+        encoded = [argument for argument in arguments if isinstance(argument, bytes)]
+        if len(encoded) < len(arguments):
             raise DeviceError("a tensor map was not encoded for this device")
-        return PreparedLaunch(self, [bytes(argument) for argument in arguments])  # type: ignore[arg-type]
-
-    def alignments(self) -> list[int]:
-        """The parameters' alignments in bytes; a tensor map's is 128 whatever the text declares."""
-        return [
-            TENSOR_MAP_ALIGN_BYTES if parameter.size_bytes == TENSOR_MAP_BYTES else parameter.align
-            for parameter in self._entry.parameters
-        ]
+        return PreparedLaunch(self, encoded)
 
     def enqueue(self, stream: int, parameters: int) -> None:
         """Launch with an array of parameter pointers at address `parameters`."""
         configuration = self._configurations.get(stream)
         if configuration is None:
             configuration = self._configure(stream)
-        driver = self.device.driver
-        if driver.is_current(self.device.context):
-            result = driver.bindings.cuLaunchKernelEx(configuration, self._function.handle, parameters, 0)[0]
+        bindings = self.device.driver.bindings
+        if int(bindings.cuCtxGetCurrent()[1]) == self._context:
+            result = bindings.cuLaunchKernelEx(configuration, self._function.handle, parameters, 0)[0]
         else:
-            with driver.current(self.device.context):
-                result = driver.bindings.cuLaunchKernelEx(configuration, self._function.handle, parameters, 0)[0]
+            with self.device.current():
+                result = bindings.cuLaunchKernelEx(configuration, self._function.handle, parameters, 0)[0]
         if result:
-            raise driver.error(result, self._what)
+            raise self.device.driver.error(result, self._what)
 
     def _configure(self, stream: int) -> Any:
         """The launch configuration for a stream; never changed once made, since threads share it."""
@@ -197,22 +188,28 @@ class PreparedLaunch:
     __slots__ = ("_enqueue", "_memory", "_parameters", "_pointers")
 
     def __init__(self, plan: LaunchPlan, arguments: Sequence[bytes]) -> None:
-        offsets, size = [], 0
-        for align, argument in zip(plan.alignments(), arguments, strict=True):
-            size += -size % align
-            offsets.append(size)
-            size += len(argument)
-        # ctypes aligns to 16 bytes at most; the driver copies from wherever the pointers lead.
-        self._memory = ctypes.create_string_buffer(size + TENSOR_MAP_ALIGN_BYTES)
+        # ctypes aligns to 16 bytes at most.
+        self._memory = ctypes.create_string_buffer(plan.size_bytes + TENSOR_MAP_ALIGN_BYTES)
         base = ctypes.addressof(self._memory)
         base += -base % TENSOR_MAP_ALIGN_BYTES
-        pointers = [base + offset for offset in offsets]
-        for pointer, argument in zip(pointers, arguments, strict=True):
-            ctypes.memmove(pointer, argument, len(argument))
-        self._pointers = (ctypes.c_void_p * max(len(pointers), 1))(*pointers)
+        places = [base + offset for offset in plan.offsets]
+        for place, argument in zip(places, arguments, strict=True):
+            ctypes.memmove(place, argument, len(argument))
+        self._pointers = (ctypes.c_void_p * max(len(places), 1))(*places)
         self._parameters = ctypes.addressof(self._pointers)
         self._enqueue = plan.enqueue
 
     def launch(self, stream: int = 0) -> None:
         """Launch on a stream, by its handle; returns at once. CudaError where the driver refuses."""
         self._enqueue(stream, self._parameters)
+
+
+def _parameter_offsets(entry: DeclaredEntry) -> tuple[list[int], int]:
+    """Where the parameters lie in one block of memory, and its size; tensor maps are aligned to 128 bytes."""
+    offsets, size = [], 0
+    for parameter in entry.parameters:
+        align = TENSOR_MAP_ALIGN_BYTES if parameter.size_bytes == TENSOR_MAP_BYTES else parameter.align
+        size += -size % align
+        offsets.append(size)
+        size += parameter.size_bytes
+    return offsets, size

@@ -92,9 +92,7 @@ class Kernel:
     def __repr__(self) -> str:
         return f"<ptxgen.Kernel {self.name} on {self.device.properties.name}>"
 
-    def __call__(
-        self, a: Any, b: Any, *, cast: bool = False, copy: bool = False, grid: Extent | None = None
-    ) -> Any:
+    def __call__(self, a: Any, b: Any, *, cast: bool = False, copy: bool = False, grid: Extent | None = None) -> Any:
         """D = A @ B.T for A (M x K) and B (N x K), as a new array of the output type (M x N).
 
         D is of the library that A and B are of, on the same device; the pitch of a torch or cupy D is
@@ -102,7 +100,7 @@ class Kernel:
         cannot take where they lie; `grid` replaces the grid of a persistent kernel, in CTAs. LaunchError
         where the operands do not fit, DeviceError where the launch fails.
         """
-        if not _all_numpy(a, b) and (direct := self._direct) is not None:
+        if not (isinstance(a, np.ndarray) and isinstance(b, np.ndarray)) and (direct := self._direct) is not None:
             return direct(a, b, copy=copy, cast=cast, grid=grid)
         d, report = self.execute(a, b, cast=cast, grid=grid)
         self._raise_errors(report)
@@ -129,7 +127,8 @@ class Kernel:
         `stream` that is not their library's current one, torch keeps the arrays' memory until it is
         done with them; elsewhere the caller does.
         """
-        if not _all_numpy(a, b, out) and (direct := self._direct) is not None:
+        numpy = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and isinstance(out, np.ndarray)
+        if not numpy and (direct := self._direct) is not None:
             direct.launch(a, b, out, stream=stream, copy=copy, cast=cast, grid=grid, programmatic=programmatic)
             return
         a, b, problem = self._operands(a, b, cast=cast)
@@ -218,7 +217,3 @@ class Kernel:
                 f"D = A @ B.T takes M x K and N x K with the same K{hint}"
             )
         return a, b, {"M": a.shape[0], "N": b.shape[0], "K": a.shape[1]}
-
-
-def _all_numpy(*arrays: Any) -> bool:
-    return all(isinstance(array, np.ndarray) for array in arrays)
