@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from ptxgen.errors import PtxgenError
-from ptxgen.files import read_text, replacing, write_file
+from ptxgen.files import check_writable, read_text, replacing, write_file
 
 
 def test_text_is_utf8_with_line_feeds(tmp_path: Path) -> None:
@@ -40,3 +40,12 @@ def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         read_text(tmp_path / "binary")
     with pytest.raises(PtxgenError, match=r"cannot read '.*none': No such file"):
         read_text(tmp_path / "none")
+
+
+def test_a_path_is_asked_about_before_long_work(tmp_path: Path) -> None:
+    check_writable(tmp_path / "d.npy")
+    assert list(tmp_path.iterdir()) == []
+    with pytest.raises(PtxgenError, match=r"cannot write '.*none/d.npy': its folder is missing or read-only"):
+        check_writable(tmp_path / "none" / "d.npy")
+    with pytest.raises(PtxgenError, match="Is a directory"):
+        check_writable(tmp_path)
