@@ -1,0 +1,82 @@
+"""Texts of neighbouring specs differ where the specs do, and in few lines."""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+import pytest
+
+from ptxgen.render import emit
+from ptxgen.spec import GemmSpec, parse_settings
+from ptxgen.steps import step
+
+
+def split(text: str) -> tuple[str, str]:
+    """Header (comments before the first directive) and the rest."""
+    header, rest = text.split("\n\n.version", 1)
+    return header, rest
+
+
+def changed(old: str, new: str) -> list[str]:
+    lines = list(difflib.unified_diff(old.splitlines(), new.splitlines(), lineterm="", n=0))[2:]
+    return [line for line in lines if not line.startswith("@@")]
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_90a"])
+@pytest.mark.parametrize(("number", "old", "new"), [(5, 2, 3), (6, 2, 3), (7, 2, 3), (5, 1, 2), (5, 2, 6)])
+def test_a_deeper_ring_changes_a_constant_and_its_barriers(target: str, number: int, old: int, new: int) -> None:
+    spec = step(number, target=target).replace(tile={"n": 128})
+    first, second = emit(spec.replace(pipe_depth=old)), emit(spec.replace(pipe_depth=new))
+    lines = changed(split(first)[1], split(second)[1])
+    assert len(lines) <= (15 if new == old + 1 else 25)
+    assert all(re.search(r"%pipe_depth, \d|mbarrier\.init", line) for line in lines)
+
+
+SCHEDULING = (
+    r"entry gemm_step[56]\(|\.param \.u32 [kmn]_tiles|// tile scheduler$|%no_tile_left|%grid_size|%tile_count"
+    r"|%[mn]_tiles?, \[?[mn%]|%(band|first|rows|rest|span|group)\b|%ctaid|^[+-]tile_loop:|^[+-]tiles_done:"
+    r"|bra (tile_loop|tiles_done);|// (this CTA's output tile|output tiles: this CTA's id, then every grid-th)$"
+)
+DRAIN = r"// (the last tile has left staging|staging is free)$"
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_90a"])
+def test_step_6_adds_a_scheduler_to_step_5_and_nothing_else(target: str) -> None:
+    old, new = emit(step(5, target=target)), emit(step(6, target=target))
+    assert len(changed(old, new)) <= 60
+    lines = changed(split(old)[1], split(new)[1])
+    strangers = [line for line in lines if not re.search(SCHEDULING, line)]
+    assert all(re.search(DRAIN, line) for line in strangers), strangers
+    assert len(strangers) <= 2
+
+
+HEADER = (
+    r"^[+-]// (ptxgen emit |spec: sha256 |  \"(entry|grid|preconditions|verify|arguments)\""
+    r"|    \{\"(name\": \"[kmn]_tiles|expression)|\s*\])"
+)
+
+
+@pytest.mark.parametrize("target", ["sm_100a", "sm_90a"])
+def test_the_header_tells_the_same_story(target: str) -> None:
+    lines = changed(split(emit(step(5, target=target)))[0], split(emit(step(6, target=target)))[0])
+    assert lines
+    assert all(re.search(HEADER, line) for line in lines), lines
+
+
+def body(spec: GemmSpec) -> str:
+    return split(emit(spec))[1]
+
+
+@pytest.mark.parametrize(
+    ("settings", "limit", "words"),
+    [
+        (("output_type=bf16",), 20, r"bf16|f16"),
+        (("operand_type=bf16",), 10, r"bf16|f16|idesc"),
+        (("scheduler.group=4",), 6, r"%group|grouped order"),
+    ],
+)
+def test_one_choice_changes_the_lines_that_speak_of_it(settings: tuple[str, ...], limit: int, words: str) -> None:
+    lines = changed(body(step(6)), body(parse_settings(step(6), settings)))
+    assert 0 < len([line for line in lines if line[0] == "+"]) <= limit
+    assert all(re.search(words, line) for line in lines)
