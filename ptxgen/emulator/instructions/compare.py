@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.instructions.floats import to_floats
+from ptxgen.emulator.instructions.floats import flush, to_floats
 from ptxgen.emulator.module import TYPE_BITS
 from ptxgen.emulator.values import SIGNED, UNSIGNED, Registers, Value, spread, to_lanes, to_signed
 from ptxgen.errors import MachineError
@@ -32,8 +32,7 @@ def _comparison(d: Decode, kind: str) -> Callable[[Value, Value], Value]:
     """The comparison that the modifiers name, on raw values of a type."""
     if kind in _FLOAT_TYPES:
         name = d.choice("eq", "ne", "lt", "le", "gt", "ge", *_UNORDERED, "num", "nan")
-        d.flag("ftz")
-        return _float_comparison(name, kind)
+        return _float_comparison(name, kind, d.flag("ftz"))
     name = d.choice(*_COMPARE)
     width, compare = TYPE_BITS[kind], _COMPARE[name]
     if kind[0] == "b" and name not in ("eq", "ne"):
@@ -56,9 +55,11 @@ def _comparison(d: Decode, kind: str) -> Callable[[Value, Value], Value]:
     return signed
 
 
-def _float_comparison(name: str, kind: str) -> Callable[[Value, Value], Value]:
+def _float_comparison(name: str, kind: str, ftz: bool) -> Callable[[Value, Value], Value]:
     def compare(x: Value, y: Value) -> Value:
         p, q = to_floats(x, kind), to_floats(y, kind)
+        if ftz:
+            p, q = flush(p, kind), flush(q, kind)
         nan = np.isnan(p) | np.isnan(q)
         if name == "num":
             result = ~nan
@@ -239,7 +240,7 @@ def testp(d: Decode) -> Op:
             "infinite": np.isinf(x),
             "number": ~np.isnan(x),
             "notanumber": np.isnan(x),
-            "normal": np.isfinite(x) & (size >= tiny),
+            "normal": np.isfinite(x) & ((size >= tiny) | (size == 0)),
             "subnormal": (size > 0) & (size < tiny),
         }[test]
         r[out] = result if result.shape[0] > 1 else bool(result[0])

@@ -169,7 +169,7 @@ def _to_integer(d: Decode, target: str, source: str) -> Convert:
     width = TYPE_BITS[target]
     low, high = _limits(target)
     limit = float(high + 1)
-    nan = 1 << (width - 1) if width == 64 or (source == "f64" and width == 32) else 0
+    nan = 1 << (width - 1) if width == 64 or source == "f64" else 0
 
     def convert(x: Value) -> Value:
         floats = to_floats(x, source)

@@ -19,6 +19,7 @@ from ptxgen.emulator.instructions.floats import (
     fma_f64,
     from_floats,
     odd_sum,
+    product_f64,
     round_bits,
     round_fraction,
     saturate,
@@ -59,15 +60,15 @@ class _Form:
 
     def load(self, x: Value) -> Floats:
         floats = to_floats(x, self.scalar)
-        return flush(floats) if self.ftz and self.scalar == "f32" else floats
+        return flush(floats, self.scalar) if self.ftz else floats
 
     def store(self, x: Floats) -> Value:
         if self.relu:
             x = np.where(np.isnan(x), np.nan, np.maximum(x, 0))
         if self.sat:
             x = saturate(x)
-        if self.ftz and self.scalar == "f32":
-            x = flush(round_bits(x, "f32", self.mode).view(np.float32))
+        if self.ftz:
+            x = flush(to_floats(round_bits(x, self.scalar, self.mode), self.scalar), self.scalar)
         return from_floats(x, self.scalar, self.mode)
 
     def op(self, d: Decode, compute: Compute, count: int) -> Op:
@@ -134,7 +135,7 @@ def _f64_by_lane(function: Callable[..., float], form: _Form, nearest: Floats, *
 def _product(form: _Form) -> Compute:
     def compute(x: Floats, y: Floats) -> Floats:
         if form.scalar == "f64":
-            return _f64_by_lane(lambda p, q: fma_f64(p, q, -0.0, form.mode), form, x * y, x, y)
+            return _f64_by_lane(lambda p, q: product_f64(p, q, form.mode), form, x * y, x, y)
         if form.scalar == "f32" and form.mode == "rn":
             return x * y
         wide = _wide(x, y)

@@ -139,9 +139,19 @@ def round_fraction(exact: Fraction, mode: str) -> float:
     return float(np.nextafter(nearest, np.inf)) if low else nearest
 
 
-def flush(x: Floats) -> Floats:
-    """f32 subnormals as zeros of the same sign."""
-    return np.where(np.abs(x) < np.float32(2.0**-126), np.copysign(np.float32(0), x), x)
+_TINY = {"f16": 2.0**-14, "bf16": 2.0**-126, "f32": 2.0**-126, "f64": 2.0**-1022}
+
+
+def flush(x: Floats, kind: str = "f32") -> Floats:
+    """Numbers that are subnormal in a type as zeros of the same sign."""
+    return np.where(np.abs(x) < _TINY[kind], np.copysign(x.dtype.type(0), x), x)
+
+
+def product_f64(x: float, y: float, mode: str) -> float:
+    """x*y of float64, rounded once."""
+    if x == 0 or y == 0 or not (np.isfinite(x) and np.isfinite(y)):
+        return float(np.float64(x) * np.float64(y))
+    return round_fraction(Fraction(x) * Fraction(y), mode)
 
 
 def saturate(x: Floats) -> Floats:
