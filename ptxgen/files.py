@@ -39,6 +39,19 @@ def check_writable(path: str | os.PathLike[str]) -> None:
         raise PtxgenError(f"cannot write {str(target)!r}: its folder is missing or read-only")
 
 
+def cache_folder() -> Path | None:
+    """Where ptxgen may keep what it can make again; None where the environment switches that off.
+
+    PTXGEN_CACHE=0 switches it off, PTXGEN_CACHE_DIR names another folder than ~/.cache/ptxgen (or
+    $XDG_CACHE_HOME/ptxgen).
+    """
+    if os.environ.get("PTXGEN_CACHE", "1").strip().lower() in ("0", "off", "false", "no"):
+        return None
+    named = os.environ.get("PTXGEN_CACHE_DIR")
+    folder = Path(named) if named else Path(os.environ.get("XDG_CACHE_HOME") or "~/.cache", "ptxgen")
+    return folder.expanduser()
+
+
 def write_file(path: str | os.PathLike[str], content: str | bytes) -> None:
     """Write text (as UTF-8 with LF line ends, whatever the platform) or bytes to `path`."""
     with replacing(path) as stream:

@@ -6,15 +6,17 @@ renderer finds it by that name, strips empty trailing comments and aligns the ot
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Callable, Iterator
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemBytecodeCache, FileSystemLoader, StrictUndefined
 
 from ptxgen.errors import PtxgenError
+from ptxgen.files import cache_folder
 from ptxgen.ir.program import Program
 from ptxgen.spec import GemmSpec
 from ptxgen.steps import build
@@ -68,6 +70,8 @@ def template_folder() -> Path:
 def _environment() -> tuple[Environment, dict[str, Callable[[Any], str]]]:
     environment = Environment(
         loader=FileSystemLoader(template_folder()),
+        bytecode_cache=_compiled_templates(),
+        auto_reload=False,
         undefined=StrictUndefined,
         finalize=_finalize,
         autoescape=False,
@@ -89,6 +93,22 @@ def _environment() -> tuple[Environment, dict[str, Callable[[Any], str]]]:
                     raise PtxgenError(f"template macro {macro} is defined twice")
                 macros[macro] = value
     return environment, macros
+
+
+def _compiled_templates() -> FileSystemBytecodeCache | None:
+    """Compiling the templates is a third of a cold start; the compiled form is kept where that is possible.
+
+    Jinja checks it against the template's text and its own version.
+    """
+    folder = cache_folder()
+    try:
+        if folder is not None:
+            (folder / "templates").mkdir(parents=True, exist_ok=True)
+            if os.access(folder / "templates", os.W_OK):
+                return FileSystemBytecodeCache(str(folder / "templates"))
+    except OSError:
+        pass
+    return None
 
 
 def _finalize(value: object) -> object:
