@@ -100,10 +100,14 @@ class Engine:
 
     # -- issue and completion -------------------------------------------------------------------
 
+    def reserve(self) -> int:
+        """An id for an operation whose issue takes several steps."""
+        self._next_id += 1
+        return self._next_id
+
     def issue(self, op: AsyncOp, event: Callable[[int], events.Event] | None = None) -> AsyncOp:
         """Starts an operation; under `eager` it is complete on return."""
-        self._next_id += 1
-        op.id = self._next_id
+        op.id = op.id or self.reserve()
         self._unit.activity += 1
         if event is not None:
             self._unit.emit(event(op.id))

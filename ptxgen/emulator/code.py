@@ -24,7 +24,10 @@ from ptxgen.emulator.terminators import (
     indexed,
     jump,
     leave,
+    merging,
+    settled,
     then_flush,
+    watched,
 )
 from ptxgen.emulator.values import POISON
 
@@ -69,6 +72,7 @@ class _Item:
     tensor: bool = False
     tmem_load: bool = False
     tmem_wait: bool = False
+    accumulators: int = 0  # registers that its wgmma works on
     early_use: bool = False  # of a register that a tcgen05.ld may not have delivered yet
     shares_global: bool = False
     skip: int | None = None  # a synthetic branch: the item index that it may jump to
@@ -110,6 +114,7 @@ def _items(
             tensor=decode.tensor,
             tmem_load=decode.tmem_load,
             tmem_wait=decode.tmem_wait,
+            accumulators=decode.accumulators,
             shares_global=decode.shares_global,
         )
         if isinstance(op, Ends):
@@ -152,6 +157,9 @@ class _Builder:
         self._label_item = [places[index] for index in entry.labels]
         self._starts = self._find_starts()
         self._segment_at = {start: number for number, start in enumerate(self._starts)}
+        self._accumulators = 0  # registers that some wgmma works on
+        for item in items:
+            self._accumulators |= item.accumulators
 
     def _targets(self, item: _Item) -> tuple[int, ...]:
         """Item indices that a terminator may jump to."""
@@ -225,14 +233,26 @@ class _Builder:
             assert item.op is not None
             op = delivered(item.op, item.line) if item.early_use else item.op
             writes = tuple(slot for slot in item.writes if slot != self._slots.sink)
+            widths = tuple((slot, self._slots.widths[slot]) for slot in writes)
+            shared = self._shared_with_wgmma(item)
+            if shared:
+                op = watched(op, item.reads & shared, item.written & shared, item.line)
             if item.guard is not None:
-                op = guarded(op, item.guard, tuple((s, self._slots.widths[s]) for s in writes))
+                op = guarded(op, item.guard, widths)
+            elif shared:
+                op = merging(op, item.written, widths)
+            if shared:  # before anything looks at the registers' old values
+                op = settled(op, shared)
             if item.tensor and not any(later.tensor for later in straight[index + 1 :]):
                 op = then_flush(op)
             ops.append(op)
-            masked.append((op, 0 if item.guard else item.written, writes))
+            masked.append((op, 0 if item.guard or shared else item.written, writes))
         count = sum(item.count for item in body)
         return Segment(tuple(ops), end, following, count, tuple(masked))
+
+    def _shared_with_wgmma(self, item: _Item) -> int:
+        """Registers of another instruction than wgmma.mma_async that some wgmma works on."""
+        return 0 if item.accumulators else (item.reads | item.written) & self._accumulators
 
     def _terminator(self, item: _Item, following: int, meet: int) -> Terminator:
         targets = [self._segment_at[index] for index in self._targets(item)]
@@ -248,7 +268,11 @@ class _Builder:
         assert ends.op is not None
         widths = tuple((slot, self._slots.widths[slot]) for slot in item.writes)
         resume = following - 1 if ends.repeats else following
-        return blocking(ends.op, following, resume, item.written, widths)
+        shared = self._shared_with_wgmma(item)
+        if not shared:
+            return blocking(ends.op, following, resume, item.written, widths)
+        op = watched(ends.op, item.reads & shared, item.written & shared, item.line)
+        return settled(blocking(op, following, resume, item.written, widths), shared)
 
 
 def _fused(body: list[_Item]) -> list[_Item]:

@@ -123,6 +123,7 @@ class Decode:
         self.tensor = False  # queues work on the tensor core's pipe
         self.tmem_load = False  # its destinations are not defined before a tcgen05.wait::ld
         self.tmem_wait = False
+        self.accumulators = 0  # registers that an asynchronous wgmma works on, as a bit set
         self.shares_global = False  # may synchronise clusters through global memory
         self.opcode = ""
         self._modifiers: list[str] = []

@@ -74,6 +74,42 @@ def delivered(op: Op, line: int) -> Op:
     return run
 
 
+def watched(op: Callable[[Registers], Any], reads: int, writes: int, line: int) -> Callable[[Registers], Any]:
+    """An op on registers that some wgmma works on (`reads` and `writes`)."""
+
+    def run(r: Registers) -> Any:
+        member = r[0].wgmma
+        if member is not None:
+            member.touch(reads, writes, line)
+        return op(r)
+
+    return run
+
+
+def merging(op: Op, written: int, writes: tuple[tuple[int, int], ...]) -> Op:
+    """An op that keeps the other lanes' values by itself, where they are still needed."""
+
+    def run(r: Registers) -> None:
+        if r[0].kept & written:
+            _merged(op, r, writes)
+        else:
+            op(r)
+
+    return run
+
+
+def settled(run: Callable[[Registers], Any], bits: int) -> Callable[[Registers], Any]:
+    """Finished results of wgmma come into those of their registers that are in `bits` first."""
+
+    def settle(r: Registers) -> Any:
+        member = r[0].wgmma
+        if member is not None:
+            member.settle(bits)
+        return run(r)
+
+    return settle
+
+
 def then_flush(op: Op) -> Op:
     """The last tensor op of a segment starts what the segment queued."""
 

@@ -173,11 +173,11 @@ class Unit:
             yield from warp.fragments
 
     def awaited(self) -> set[tuple[int, int]]:
-        """The mbarriers that fragments wait for."""
+        """The mbarriers and wgmma batches that fragments wait for."""
         return {
             fragment.wait.target
             for fragment in self._fragments()
-            if fragment.wait is not None and fragment.wait.kind == "mbarrier"
+            if fragment.wait is not None and fragment.wait.kind in ("mbarrier", "wgmma")
         }
 
     def _retry(self) -> Stop | None:
@@ -226,6 +226,8 @@ class Unit:
         if wait.kind == "barrier":
             state = fragment.warp.cta.named[wait.target]
             return f"waits at barrier {wait.target}; {state}"
+        if wait.kind == "wgmma":
+            return f"waits for a group of wgmma; {wait.detail}"
         return f"waits ({wait.kind})"
 
     # -- ends -----------------------------------------------------------------------------------
@@ -234,6 +236,13 @@ class Unit:
         """Bulk stores must at least have read their source before their thread ends."""
         if self.observed:
             self.emit(events.WarpExit(**self.where(warp, lanes, self._line_of(warp.current))))
+        for line in () if warp.wgmma is None else warp.wgmma.unwaited():
+            self.note(
+                "exit-with-pending-async",
+                f"the warp ends before a wgmma.wait_group covers its wgmma of line {line}",
+                warp,
+                line,
+            )
         for lane, groups in warp.bulk.items():
             if lanes >> lane & 1:
                 for op in groups.unwaited():

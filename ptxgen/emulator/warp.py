@@ -90,6 +90,7 @@ class Warp:
         self.tensor_queue: list[Any] = []
         self.tmem_loads: list[Any] = []
         self.tmem_stores: list[Any] = []
+        self.wgmma: Any = None  # its side of its warpgroup (warpgroup.Member), made at first use
         self.registers_per_thread = 0
 
     # -- running --------------------------------------------------------------------------------

@@ -22,11 +22,13 @@ _FAMILIES = (
     "floating",
     "hints",
     "load_store",
+    "matrix_moves",
     "mbarriers",
     "move",
     "tcgen05",
     "tcgen05_access",
     "warp_ops",
+    "wgmma",
 )
 
 
