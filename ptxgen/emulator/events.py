@@ -10,10 +10,39 @@ tensor memory as lanes x columns. `async_id` names the asynchronous operation th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar, Protocol, overload
 
-Ranges = tuple[tuple[int, int], ...]
+Range = tuple[int, int]
+Ranges = Sequence[Range]
+
+
+class BoxRanges(Sequence[Range]):
+    """The ranges of a tensor copy's box in global memory, worked out when somebody looks at them;
+    all lie within `bounds`."""
+
+    __slots__ = ("_expand", "_ranges", "bounds")
+
+    def __init__(self, bounds: Range, expand: Callable[[], tuple[Range, ...]]) -> None:
+        self.bounds = bounds
+        self._expand = expand
+        self._ranges: tuple[Range, ...] | None = None
+
+    def _all(self) -> tuple[Range, ...]:
+        if self._ranges is None:
+            self._ranges = self._expand()
+        return self._ranges
+
+    def __len__(self) -> int:
+        return len(self._all())
+
+    @overload
+    def __getitem__(self, index: int) -> Range: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Range, ...]: ...
+    def __getitem__(self, index: int | slice) -> Range | tuple[Range, ...]:
+        return self._all()[index]
 
 
 class Observer(Protocol):
@@ -166,7 +195,8 @@ class Fence(Event):
 class AsyncIssue(Event):
     """An asynchronous operation starts. kind: "tensor-load", "tensor-store", "tensor-reduce",
     "bulk-load", "bulk-store", "bulk-reduce", "prefetch", "cp-async", "mma", "tmem-copy",
-    "tmem-shift", "tmem-load", "tmem-store", "commit". `mechanism` says what completes it:
+    "tmem-shift", "tmem-load", "tmem-store", "commit", "copy-arrive" (cp.async.mbarrier.arrive; its
+    `detail` are the ids of the copies that it waits for). `mechanism` says what completes it:
     "mbarrier" (with `barrier` and `owner`), "bulk-group", "cp-group", "commit", "wait"."""
 
     kind: str

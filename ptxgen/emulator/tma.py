@@ -194,6 +194,18 @@ class BoundTensor:
             coordinates, coordinates[0] * self._steps[0], self._inner_chunks(coordinates) * CHUNK_BYTES
         )
 
+    def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
+        """Global addresses [start, stop) that a copy at `coordinates` stays within."""
+        address = self.tensor_map.address
+        strides = (1, *self.tensor_map.element_strides[1:])
+        low = high = 0
+        for at, count, size, stride, step in zip(
+            coordinates, self._box, self.tensor_map.dims, strides, self._steps, strict=True
+        ):
+            low += max(0, min(at, size - 1)) * step
+            high += max(0, min(at + (count - 1) * stride, size - 1)) * step
+        return address + low, address + high + CHUNK_BYTES
+
     # Parts
 
     @staticmethod

@@ -175,7 +175,15 @@ def lane_groups(access: Access, warp: Any, addresses: Lanes) -> list[tuple[Block
 
 
 def report_access(
-    access: Access, r: Registers, kind: str, order: str, block: Block, offsets: Any, cta: Cta | None, lanes: int
+    access: Access,
+    r: Registers,
+    kind: str,
+    order: str,
+    block: Block,
+    offsets: Any,
+    cta: Cta | None,
+    lanes: int,
+    async_id: int = 0,
 ) -> None:
     """Tells observers of one access; offsets are relative to the block."""
     warp = r[0]
@@ -191,7 +199,7 @@ def report_access(
     unit.emit(
         events.Access(
             **unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
-            owner=cta.rank if cta is not None else 0, order=order,
+            owner=cta.rank if cta is not None else 0, order=order, async_id=async_id,
         )
     )  # fmt: skip
 

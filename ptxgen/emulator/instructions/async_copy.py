@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -88,12 +89,11 @@ def _perform(r: Registers, target: Access, source: Access, jobs: list[Any], hook
             origin, place, _ = source.where(r, start)
             data[:count] = origin.data[place : place + count]
             if hooks:
-                report_access(source, r, "read", "weak", origin, place, None, 1 << lane)
-            else:
-                unit.log.span(False, op.line, start, count)
+                report_access(source, r, "read", "weak", origin, place, None, 1 << lane, op.id)
+            unit.log.span(False, op.line, start, count)
         block.data[offset : offset + target.total] = data
         if hooks:
-            report_access(target, r, "write", "weak", block, offset, cta, 1 << lane)
+            report_access(target, r, "write", "weak", block, offset, cta, 1 << lane, op.id)
 
 
 @instruction("cp.async.commit_group")
@@ -164,9 +164,23 @@ def mbarrier_arrive(d: Decode) -> Op:
                 pending = AsyncOp(
                     "commit", warp, lane, line, _arrival(cta, offset, earlier), barrier=(cta.rank, offset)
                 )
-                unit.engine.issue(pending)
+                event = None
+                if unit.observed:
+                    where = unit.where(warp, 1 << lane, line)
+                    tracked = tuple(one.id for one in earlier)
+                    event = partial(_arrive_event, where, offset, cta.rank, tracked)
+                unit.engine.issue(pending, event)
 
     return op
+
+
+def _arrive_event(
+    where: dict[str, Any], offset: int, owner: int, tracked: tuple[int, ...], async_id: int
+) -> events.Event:
+    return events.AsyncIssue(
+        **where, kind="copy-arrive", async_id=async_id, mechanism="mbarrier", barrier=offset, owner=owner,
+        detail=tracked,
+    )  # fmt: skip
 
 
 def _arrival(cta: Cta, offset: int, earlier: list[AsyncOp]) -> Any:

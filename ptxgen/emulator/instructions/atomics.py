@@ -129,7 +129,7 @@ def _atomic(
                 results[i][lane] = old
             if hooks:
                 report_access(access, r, "atomic", order, block, offset, cta, 1 << lane)
-            elif address >= GLOBAL_BASE and not warp.cta.unit.launch.one_process:
+            if address >= GLOBAL_BASE and not warp.cta.unit.launch.one_process:
                 warp.cta.unit.log.span(True, access.line, address, access.total)
         warp.cta.unit.activity += 1
         for slot, found in zip(outs, results, strict=True):

@@ -16,6 +16,7 @@ from ptxgen.emulator.memory import SHARED_RESERVED_BYTES
 from ptxgen.emulator.reductions import reduce_elements
 from ptxgen.emulator.smem_layout import gather_swizzled
 from ptxgen.emulator.tensor_maps import Tensor
+from ptxgen.emulator.tma import BoundTensor
 from ptxgen.emulator.values import POISON32, Registers, lane_value, lanes_of
 from ptxgen.errors import MachineError, NotSupportedError
 
@@ -54,7 +55,7 @@ def shared_span(cta: Cta, offset: int, size: int, write: bool) -> None:
         cta.check_store(offset, offset + size)
 
 
-def report(op: AsyncOp, space: str, kind: str, ranges: tuple[tuple[int, int], ...], owner: int = 0) -> None:
+def report(op: AsyncOp, space: str, kind: str, ranges: events.Ranges, owner: int = 0) -> None:
     unit = op.cta.unit
     unit.emit(
         events.Access(
@@ -63,8 +64,10 @@ def report(op: AsyncOp, space: str, kind: str, ranges: tuple[tuple[int, int], ..
     )
 
 
-def _spans(ranges: Any) -> tuple[tuple[int, int], ...]:
-    return tuple((start, start + size) for start, size in ranges)
+def _box_ranges(
+    bound: BoundTensor, ranges: Callable[[tuple[int, ...]], Any], where: tuple[int, ...]
+) -> events.BoxRanges:
+    return events.BoxRanges(bound.bounds(where), lambda: tuple((start, start + size) for start, size in ranges(where)))
 
 
 # -- tensor copies ------------------------------------------------------------------------------
@@ -151,11 +154,10 @@ def _issue_load(
     def perform(op: AsyncOp | None) -> None:
         shared_span(cta, offset, tensor.smem_bytes, write=True)
         if op is not None and unit.observed:
-            report(op, "global", "read", _spans(tensor.bound.read_ranges(where)))
+            report(op, "global", "read", _box_ranges(tensor.bound, tensor.bound.read_ranges, where))
             start, count = tensor.bound.smem_range(offset)
             report(op, "shared", "write", ((start, start + count),), cta.rank)
-        else:
-            unit.log.box(False, line, tensor.map, where)
+        unit.log.box(False, line, tensor.map, where)
         tensor.bound.load(where, cta.smem.data, offset)
         complete_tx(op, cta, signal, tensor.box_bytes)
 
@@ -231,8 +233,9 @@ def _issue_store(
 
     def perform(op: AsyncOp) -> None:
         if unit.observed:
-            report(op, "global", "atomic" if operation else "write", _spans(tensor.bound.write_ranges(where)))
-        elif not unit.launch.one_process:
+            ranges = _box_ranges(tensor.bound, tensor.bound.write_ranges, where)
+            report(op, "global", "atomic" if operation else "write", ranges)
+        if not unit.launch.one_process:
             unit.log.box(True, line, tensor.map, where)
         if operation:
             tensor.bound.reduce_box(where, held.pop(), operation)
@@ -308,8 +311,7 @@ def _issue_plain_load(
             data = unit.launch.memory.read(start, count)
             if unit.observed:
                 report(op, "global", "read", ((start, start + count),))
-            else:
-                unit.log.span(False, line, start, count)
+            unit.log.span(False, line, start, count)
         else:
             owner, place = warp.cta.owner(start)
             shared_span(owner, place, count, write=False)
@@ -344,7 +346,7 @@ def _issue_plain_store(
         target = unit.launch.memory.read(to, count)
         if unit.observed:
             report(op, "global", "atomic" if operation else "write", ((to, to + count),))
-        elif not unit.launch.one_process:
+        if not unit.launch.one_process:
             unit.log.span(True, line, to, count)
         new = held.pop()
         target[:] = reduce_elements(operation, element, target.copy(), new) if operation else new

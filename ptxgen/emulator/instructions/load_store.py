@@ -133,7 +133,7 @@ def _load(
             r[slot] = v if plain or extend[i] is None else extend[i](v)
         if hooks:
             report_access(access, r, "read", order, block, offset, cta, r[0].bits)
-        elif cta is None and address >= GLOBAL_BASE:
+        if cta is None and address >= GLOBAL_BASE:
             r[0].cta.unit.log.span(False, line, address, total)
 
     def by_lane(r: Registers, addresses: Lanes) -> None:
@@ -159,7 +159,7 @@ def _load(
             for block, lanes, offsets, cta in groups:
                 bits = sum(1 << int(lane) for lane in lanes)
                 report_access(access, r, "read", order, block, offsets, cta, bits)
-        elif not shared and addresses.item(0) >= GLOBAL_BASE:
+        if not shared and addresses.item(0) >= GLOBAL_BASE:
             mine = addresses if warp.active is None else addresses[warp.active]
             warp.cta.unit.log.lanes(False, line, mine, total)
 
@@ -252,7 +252,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
         unit.activity += 1
         if hooks:
             report_access(access, r, "write", order, block, offset, cta, warp.bits)
-        elif cta is None and address >= GLOBAL_BASE:
+        if cta is None and address >= GLOBAL_BASE:
             unit.log.span(True, line, address, total)
 
     def by_lane(r: Registers, addresses: Lanes, values: list[Value]) -> None:
@@ -283,8 +283,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
         unit.activity += 1
         if groups[0][3] is None and addresses.item(int(groups[0][1][0])) >= GLOBAL_BASE:
             _check_poison(warp, line, values, size)
-            if not hooks:
-                unit.log.lanes(True, line, addresses if warp.active is None else addresses[warp.active], total)
+            unit.log.lanes(True, line, addresses if warp.active is None else addresses[warp.active], total)
 
     def op(r: Registers) -> None:
         a = access.addresses(r)
