@@ -234,7 +234,8 @@ class Commit(Event):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitGroup(Event):
     """A wait for groups or TMEM accesses: mechanism "bulk-group", "cp-group", "tmem-load",
-    "tmem-store". `covered` are the async ids waited for; `read_only`: only their sources."""
+    "tmem-store", "wgmma-group"; "register" stands for the first use of a tcgen05.ld's destination
+    without wait::ld. `covered` are the async ids waited for; `read_only`: only their sources."""
 
     mechanism: str
     pending: int

@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
+from ptxgen.emulator import events
 from ptxgen.emulator.code import Code
 from ptxgen.emulator.terminators import STOP, SWITCH
 from ptxgen.emulator.values import ALL_LANES, Lanes, Registers, Value, lane_value, mask_of, merge
@@ -313,6 +314,10 @@ class Warp:
         unit = self.cta.unit
         for op in self.tmem_loads:
             unit.engine.complete(op)
+        if unit.observed:
+            covered = tuple(op.id for op in self.tmem_loads)
+            where = unit.where(self, self.bits, line)
+            unit.emit(events.WaitGroup(**where, mechanism="register", pending=0, covered=covered))
         self.tmem_loads.clear()
         unit.note(
             "missing-wait-ld",
