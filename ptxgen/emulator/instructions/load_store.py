@@ -273,7 +273,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
                     for offset in offsets.tolist():
                         cta.check_store(offset, offset + total)
             if whole and total <= 16 and size < 16:
-                block.store_lanes(offsets, size, values)
+                block.store_lanes(offsets, size, [to_lanes(v, width) for v in values])
             else:
                 block.store_lanes(offsets, size, [to_lanes(v, width)[lanes] for v in values])
             if hooks:
