@@ -1,6 +1,6 @@
 """How long `ptxgen emit --step 6` takes from a cold start, and rendering alone in a warm process.
 
-    python benchmarks/cold_start.py
+python benchmarks/cold_start.py
 """
 
 from __future__ import annotations
