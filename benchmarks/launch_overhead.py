@@ -9,6 +9,7 @@ host. Arms take turns; figures are medians over rounds, in microseconds a call.
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
 import platform
 import time
@@ -36,8 +37,7 @@ def main() -> None:
     parser.add_argument("--json", type=Path, help="write the figures")
     options = parser.parse_args()
 
-    import torch
-
+    torch = importlib.import_module("torch")
     target = "sm_90a"
     device = CudaDevice(fitting_ordinal(target))
     kernel = ptxgen.compile(ptxgen.step(7, target=target), device)
