@@ -76,7 +76,7 @@ class TorchLibrary:
             rows, value = a[start : start + _BLOCK_ROWS].double(), d[start : start + _BLOCK_ROWS].double()
             reference = rows @ transposed
             exponent = torch.frexp(reference)[1] - 1
-            half_ulp = torch.ldexp(torch.ones_like(reference), exponent.clamp(min=lowest) - fraction_bits - 1)
+            half_ulp = torch.pow(2.0, exponent.clamp(min=lowest).double() - (fraction_bits + 1))
             bound = half_ulp + (a.shape[1] + 1) * 2.0**-23 * (rows.abs() @ magnitudes)
             wrong += int((~((value - reference).abs() <= bound)).sum())  # a NaN is not <= anything
         return f"{wrong} of {d.numel()} elements are wrong or NaN" if wrong else None

@@ -10,6 +10,7 @@ meets all of them.
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +30,7 @@ _LOAD_SECONDS = 2.0
 _WINDOW_SECONDS = 0.5
 _GATED_LAUNCHES = 256  # far fewer than a driver queues, or the host would wait behind the closed gate
 _MAX_LAUNCHES = 2000
+_RESCUE_SECONDS = 5.0
 _MIN_LAUNCHES = 10
 
 
@@ -65,16 +67,20 @@ class Stopwatch:
 
     def seconds(self, launch: Callable[[int], None], count: int) -> tuple[float, Reading]:
         """Device seconds of each of `count` launches back to back, and what the GPU did meanwhile."""
-        driver, flag = self._device.driver, self._flag.address
+        driver = self._device.driver
         start, end = self._device.create_event(), self._device.create_event()
         self._device.fill(self._flag, 0)
+        # A library that loads code at its first launch may wait for the stream, and so for ever.
+        rescue = threading.Timer(_RESCUE_SECONDS, self._open_gate)
+        rescue.start()
         with self._device.current():
             equal = driver.bindings.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
-            driver.call("cuStreamWaitValue32", self._stream, flag, 1, int(equal), what="holding a stream")
+            driver.call("cuStreamWaitValue32", self._stream, self._flag.address, 1, int(equal), what="holding a stream")
             start.record(self._stream)
             for turn in range(min(count, _GATED_LAUNCHES)):
                 launch(turn)
-            driver.call("cuMemsetD32Async", flag, 1, 1, self._device.stream.handle)
+            rescue.cancel()
+            self._open_gate()
             for turn in range(_GATED_LAUNCHES, count):
                 launch(turn)
             end.record(self._stream)
@@ -83,6 +89,10 @@ class Stopwatch:
         start.close()
         end.close()
         return total / count, reading
+
+    def _open_gate(self) -> None:
+        with self._device.current():
+            self._device.driver.call("cuMemsetD32Async", self._flag.address, 1, 1, self._device.stream.handle)
 
     def load(self, launch: Callable[[int], None], count: int, seconds: float) -> None:
         """Keep the GPU busy, `count` launches at a time with the next ones queued behind them."""
