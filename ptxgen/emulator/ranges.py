@@ -213,9 +213,9 @@ def _overlaps(writes: _Table, others: _Table, same: bool) -> list[Race]:
             if pair[0] == pair[1] or low >= high or pair in seen or (same and pair[::-1] in seen):
                 continue
             seen.add(pair)
-            races.append(
-                Race(pair[0], int(lines[write]), pair[1], int(others[3][at]), same, int(low), int(high))
-            )
+            ends_of = (pair[0], int(lines[write])), (pair[1], int(others[3][at]))
+            (first_unit, first_line), (second, second_line) = sorted(ends_of) if same else ends_of
+            races.append(Race(first_unit, first_line, second, second_line, same, int(low), int(high)))
         if len(races) >= 20:
             break
     return races

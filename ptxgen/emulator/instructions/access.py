@@ -91,6 +91,8 @@ class Access:
         elif space == "shared" and address >= SHARED_WINDOW:
             address -= SHARED_WINDOW
         if address % self.total:
+            if address & ~0xFFF & MASK[32] == POISON32 & ~0xFFF:  # a small offset from a pointer that holds poison
+                self.outside(POISON32, self.space or "generic")
             raise MachineError(
                 "misaligned-address", f"address {address:#x} of a {self.total}-byte access is not a multiple of it"
             )
