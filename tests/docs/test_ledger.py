@@ -59,7 +59,7 @@ def run(observer: Ledger | None, policy: str) -> None:
     a, b = (rng.integers(-4, 5, (128, 64 * K_TILES)).astype(np.float16) for _ in range(2))
     d = kernel(a, b)
     assert np.array_equal(d, (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float16))
-    assert not kernel.report.findings
+    assert kernel.report is not None and not kernel.report.findings
 
 
 def ledger(policy: str) -> Ledger:

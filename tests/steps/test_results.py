@@ -26,10 +26,8 @@ POLICIES = [("eager", 0), ("late", 0), ("random", 1), ("random", 2), ("random", 
 def operands(kind: str, m: int, n: int, k: int, seed: int) -> tuple[np.ndarray, np.ndarray]:
     rng = np.random.default_rng(seed)
     if kind == "integers":
-        a, b = rng.integers(-5, 6, (m, k)), rng.integers(-5, 6, (n, k))
-    else:
-        a, b = rng.standard_normal((m, k)), rng.standard_normal((n, k))
-    return a.astype(np.float16), b.astype(np.float16)
+        return rng.integers(-5, 6, (m, k)).astype(np.float16), rng.integers(-5, 6, (n, k)).astype(np.float16)
+    return rng.standard_normal((m, k)).astype(np.float16), rng.standard_normal((n, k)).astype(np.float16)
 
 
 def require_product(a: np.ndarray, b: np.ndarray, d: np.ndarray, kind: str) -> None:
@@ -58,6 +56,7 @@ def specs() -> Iterator[tuple[GemmSpec, tuple[int | None, ...]]]:
 
 
 CASES = list(specs())
+NAMES = [f"step{spec.step}-depth{spec.pipe_depth}-{spec.hash[:4]}" for spec, _ in CASES]
 
 
 def run(spec: GemmSpec, grid: int | None, policy: tuple[str, int], shapes: list[tuple[int, int, int]]) -> None:
@@ -74,13 +73,13 @@ def run(spec: GemmSpec, grid: int | None, policy: tuple[str, int], shapes: list[
 
 @pytest.mark.slow
 @pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p[0]}{p[1]}")
-@pytest.mark.parametrize(("spec", "grids"), CASES, ids=[f"step{s.step}-depth{s.pipe_depth}-{s.hash[:4]}" for s, _ in CASES])
+@pytest.mark.parametrize(("spec", "grids"), CASES, ids=NAMES)
 def test_every_shape(spec: GemmSpec, grids: tuple[int | None, ...], policy: tuple[str, int]) -> None:
     for grid in grids:
         run(spec, grid, policy, SHAPES)
 
 
-@pytest.mark.parametrize(("spec", "grids"), CASES, ids=[f"step{s.step}-depth{s.pipe_depth}-{s.hash[:4]}" for s, _ in CASES])
+@pytest.mark.parametrize(("spec", "grids"), CASES, ids=NAMES)
 def test_some_shapes(spec: GemmSpec, grids: tuple[int | None, ...]) -> None:
     """A sample of the above: every spec, the grids and policies in turn."""
     for index, shape in enumerate([(200, 136, 72), (129, 257, 63), (1, 1, 1)]):
