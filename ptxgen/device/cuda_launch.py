@@ -88,9 +88,10 @@ class LaunchPlan:
     def at(self, addresses: Mapping[str, int]) -> PreparedLaunch:
         """The launch for buffers at these addresses."""
         arguments = self._fixed.copy()
-        for index, buffer, encoder in self._open:
-            address = addresses[buffer]
-            arguments[index] = address.to_bytes(8, "little") if encoder is None else encoder.encode(address)
+        with self.device.current():
+            for index, buffer, encoder in self._open:
+                address = addresses[buffer]
+                arguments[index] = address.to_bytes(8, "little") if encoder is None else encoder.encode(address)
         return PreparedLaunch(self, arguments)
 
     def with_arguments(self, arguments: Sequence[EncodedArgument]) -> PreparedLaunch:
