@@ -16,6 +16,7 @@ import importlib
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from ptxgen.device.cuda import CudaDevice
     from ptxgen.device.emulated import EmulatedDevice
     from ptxgen.device.kernel import Kernel, compile, load
     from ptxgen.errors import PtxgenError
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "CudaDevice",
     "EmulatedDevice",
     "GemmSpec",
     "Kernel",
@@ -40,6 +42,7 @@ __all__ = [
 ]
 
 _HOME = {
+    "CudaDevice": "ptxgen.device.cuda",
     "EmulatedDevice": "ptxgen.device.emulated",
     "GemmSpec": "ptxgen.spec",
     "Kernel": "ptxgen.device.kernel",
