@@ -218,8 +218,8 @@ class Engine:
     def _report_mma(self, cta: Cta, batch: list[MmaRequest], steps: list[tuple[int, int]], op: AsyncOp) -> None:
         key = batch[0].key
         accesses = mma_accesses(
-            d_address=key.d_address, steps=steps, idesc=key.idesc, accumulate=batch[0].accumulate, kind=key.kind,
-            a_in_tmem=key.a_in_tmem, disabled_lanes=key.disabled_lanes, cta_group=key.cta_group,
+            d_address=key.d_address, steps=tuple(steps), idesc=key.idesc, accumulate=batch[0].accumulate,
+            kind=key.kind, a_in_tmem=key.a_in_tmem, disabled_lanes=key.disabled_lanes, cta_group=key.cta_group,
         )  # fmt: skip
         where = self._unit.place(op)
         for ranges in (accesses.a_smem, accesses.b_smem):

@@ -104,10 +104,11 @@ def mma(
             _update(tmem, plan, lane, column, np.matmul(b, a), accumulate, scale_d, disabled_lanes)
 
 
+@lru_cache(maxsize=1024)
 def mma_accesses(
     *,
     d_address: int,
-    steps: Steps,
+    steps: tuple[tuple[int, int], ...],
     idesc: int,
     accumulate: bool,
     kind: str = "f16",
@@ -116,7 +117,7 @@ def mma_accesses(
     cta_group: int = 1,
 ) -> MmaAccesses:
     """What `mma` with the same arguments reads and writes, for observers."""
-    plan = _plan(idesc, kind, tuple(steps), a_in_tmem, cta_group)
+    plan = _plan(idesc, kind, steps, a_in_tmem, cta_group)
     lane, column = plan.locate_d(d_address)
     lanes = _lane_ranges(plan.lanes(lane)[plan.enabled(lane, disabled_lanes)])
     a_tmem = None
