@@ -15,39 +15,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ptxgen.errors import PtxgenError, SpecError, UnknownNameError
-from ptxgen.plan import Plan, epilogue_slices
+from ptxgen.plan import Plan
+from ptxgen.rules import violations
 
-MAX_PIPE_DEPTH = 8
 DEFAULT_GROUP = 8
-MAX_ACCUMULATORS = 128
-"""f32 accumulators of a thread on sm_90a, of 255 registers."""
-
-_CHOICES: dict[str, tuple[Any, ...]] = {
-    "target": ("sm_100a", "sm_90a", "sm_100f", "sm_103a", "sm_110a"),
-    "operand_type": ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8"),
-    "output_type": ("f16", "bf16", "f32"),
-    "accumulate_type": ("f32", "f16", "s32"),
-    "a_major": ("K", "MN"),
-    "b_major": ("K", "MN"),
-    "load": ("tma", "threads"),
-    "roles": ("unified", "specialized"),
-    "cta_group": (1, 2),
-    "operand_swizzle": (None, 128, 64, 32, 16),
-    "scheduler.kind": ("grid", "persistent", "single", "clc"),
-    "scheduler.order": ("row_major", "grouped", "hilbert"),
-    "epilogue.store": ("tma", "direct"),
-    "epilogue.staging": ("tile", "slices"),
-}
-_BUILT: dict[str, tuple[Any, ...]] = {
-    "target": ("sm_100a", "sm_90a"),
-    "operand_type": ("f16", "bf16"),
-    "accumulate_type": ("f32",),
-    "a_major": ("K",),
-    "b_major": ("K",),
-    "cta_group": (1,),
-    "scheduler.kind": ("grid", "persistent", "single"),
-    "scheduler.order": ("row_major", "grouped"),
-}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,9 +90,8 @@ class GemmSpec:
     epilogue: Epilogue = field(default_factory=Epilogue)
 
     def __post_init__(self) -> None:
-        violations = _type_violations(self) or _violations(self)
-        if violations:
-            raise SpecError(f"step {self.step} with these choices", violations)
+        if broken := violations(self):
+            raise SpecError(f"step {self.step} with these choices", broken)
 
     @property
     def plan(self) -> Plan:
@@ -277,154 +247,3 @@ def _parse_extents(key: str, value: str) -> tuple[int, ...]:
     if len(parts) != 3 or not all(part.isdecimal() for part in parts):
         raise PtxgenError(f"{key} is three numbers joined by x, as in 128x128x64; got {value!r}")
     return tuple(int(part) for part in parts)
-
-
-def _type_violations(spec: GemmSpec) -> list[str]:
-    found = []
-    integers = ("step", "pipe_depth", "cta_group", "consumers", "accumulators", "tile.m", "tile.n", "tile.k")
-    for name, value in spec.settings().items():
-        optional = name in ("operand_swizzle", "epilogue.slice_n", "scheduler.group")
-        wanted: type = str
-        if name in integers or name == "epilogue.staging_buffers" or optional:
-            wanted = int
-        elif name == "epilogue.unroll":
-            wanted = bool
-        elif name in ("cluster", "epilogue.ops"):
-            wanted = tuple
-        if optional and value is None:
-            continue
-        if not isinstance(value, wanted) or (wanted is int and isinstance(value, bool)):
-            found.append(f"{name} must be of type {wanted.__name__}, got {value!r}")
-    return found
-
-
-def _violations(spec: GemmSpec) -> list[str]:
-    found = []
-    for name, value in spec.settings().items():
-        known = _CHOICES.get(name)
-        if known is None:
-            continue
-        if value not in known:
-            choices = ", ".join("auto" if item is None else str(item) for item in known)
-            found.append(str(UnknownNameError(name, value, choices.split(", "))))
-        elif name in _BUILT and value not in _BUILT[name]:
-            built = ", ".join(str(item) for item in _BUILT[name])
-            found.append(f"{name}={value} is not built yet (built: {built})")
-    if spec.cluster != (1, 1, 1):
-        found.append(f"cluster={spec.cluster} is not built yet (built: (1, 1, 1))")
-    if spec.epilogue.ops:
-        found.append(f"epilogue.ops={list(spec.epilogue.ops)} is not built yet (built: none)")
-    found += _tile_violations(spec)
-    found += _pipeline_violations(spec)
-    found += _scheduler_violations(spec)
-    return found + (_plan_violations(spec) if not found else [])
-
-
-def _tile_violations(spec: GemmSpec) -> list[str]:
-    found = _wgmma_violations(spec) if spec.target == "sm_90a" else _tcgen05_violations(spec)
-    if spec.tile.k not in (32, 64, 128):
-        found.append(f"tile.k={spec.tile.k}: a stage holds K 32, 64 or 128")
-    return found
-
-
-def _tcgen05_violations(spec: GemmSpec) -> list[str]:
-    found = []
-    if spec.tile.m not in (64, 128):
-        found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
-    if spec.tile.n not in range(16, 257, 16):
-        found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
-    if spec.consumers != 1:
-        found.append(f"consumers={spec.consumers}: more than one is not built yet for {spec.target}")
-    if spec.accumulators not in (1, 2):
-        found.append(f"accumulators={spec.accumulators}: one, or two that alternate from tile to tile")
-    elif spec.accumulators == 2 and spec.roles != "specialized":
-        found.append("accumulators=2: only specialized roles can fill one while the other is stored")
-    return found
-
-
-def _wgmma_violations(spec: GemmSpec) -> list[str]:
-    found = []
-    if spec.accumulators != 1:
-        found.append(f"accumulators={spec.accumulators}: wgmma has one accumulator, in registers")
-    consumers, m, n = spec.consumers, spec.tile.m, spec.tile.n
-    if consumers not in (1, 2):
-        return [f"consumers={consumers}: one or two warpgroups multiply"]
-    if consumers != 1 and spec.roles != "specialized":
-        found.append(f"consumers={consumers}: needs roles=specialized (step 7)")
-    if m not in (64 * consumers, 128 * consumers):
-        found.append(
-            f"tile.m={m}: each of {consumers} consumer warpgroups multiplies 64 or 128 rows, so"
-            f" tile.m is {64 * consumers} or {128 * consumers}"
-        )
-    if n not in range(8, 257, 8):
-        found.append(f"tile.n={n}: wgmma takes N 8 to 256 in steps of 8")
-    registers = m // 64 // consumers * n // 2
-    if not found and registers > MAX_ACCUMULATORS:
-        found.append(
-            f"tile {m} x {n} on {consumers} warpgroups: {registers} accumulator registers a thread,"
-            f" but at most {MAX_ACCUMULATORS} leave room for the rest"
-        )
-    if not spec.epilogue.unroll:
-        found.append("epilogue.unroll=false: wgmma accumulators are registers, a loop cannot index them")
-    return found
-
-
-def _pipeline_violations(spec: GemmSpec) -> list[str]:
-    found = []
-    specialized = spec.roles == "specialized"
-    if spec.step <= 4 and spec.pipe_depth != 1:
-        found.append(f"pipe_depth={spec.pipe_depth}: step {spec.step} has no ring, its depth is 1 (use step 5)")
-    elif specialized and spec.pipe_depth == 1:
-        found.append("pipe_depth=1: specialized roles need two stages, one is read while one is loaded")
-    elif not 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH:
-        found.append(f"pipe_depth={spec.pipe_depth}: a ring has 1 to {MAX_PIPE_DEPTH} stages")
-    if specialized != (spec.step >= 7):
-        wanted = "specialized" if spec.step >= 7 else "unified"
-        found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
-    for name, value, first, rest in (
-        ("load", spec.load, "threads", "tma"),
-        ("epilogue.store", spec.epilogue.store, "direct", "tma"),
-    ):
-        wanted = first if spec.step <= 3 else rest
-        if value != wanted:
-            found.append(f"{name}={value}: step {spec.step} has {name}={wanted}")
-    return found
-
-
-def _scheduler_violations(spec: GemmSpec) -> list[str]:
-    scheduler = spec.scheduler
-    if (scheduler.kind == "single") != (spec.step <= 2):
-        wanted = "single: they compute one tile" if spec.step <= 2 else "grid or persistent"
-        return [f"scheduler.kind={scheduler.kind}: steps like {spec.step} have {wanted}"]
-    if scheduler.order == "grouped" and (scheduler.group is None or scheduler.group < 1):
-        return [f"scheduler.group={scheduler.group}: the grouped order needs a group of 1 or more"]
-    if scheduler.group is not None and scheduler.group >= 2**31:
-        return [f"scheduler.group={scheduler.group}: a group is below 2**31 tile rows"]
-    if scheduler.order != "grouped" and scheduler.group is not None:
-        return [
-            f"scheduler.group={scheduler.group} has a meaning only with scheduler.order=grouped"
-            f" (the order is {scheduler.order})"
-        ]
-    return []
-
-
-def _plan_violations(spec: GemmSpec) -> list[str]:
-    found = []
-    span = spec.operand_swizzle
-    if span is not None and spec.tile.k * 2 % span:
-        found.append(
-            f"operand_swizzle={span}: the span does not divide a row of a stage,"
-            f" tile.k={spec.tile.k} x 2 bytes = {spec.tile.k * 2} bytes"
-        )
-    slices = epilogue_slices(spec)
-    if spec.epilogue.slice_n is not None and spec.epilogue.slice_n not in slices:
-        found.append(
-            f"epilogue.slice_n={spec.epilogue.slice_n}: a slice is a number of columns that divides"
-            f" tile.n={spec.tile.n} (possible: {', '.join(map(str, slices))})"
-        )
-    buffers = spec.epilogue.staging_buffers
-    if spec.epilogue.staging == "tile" and buffers != 1:
-        found.append(f"epilogue.staging_buffers={buffers}: staging of the whole tile is one buffer")
-    elif not 1 <= buffers <= 4:
-        found.append(f"epilogue.staging_buffers={buffers}: slices are staged in 1 to 4 buffers")
-    return found or spec.plan.violations()

@@ -129,12 +129,10 @@ NOT_BUILT: dict[str, dict[str, Any]] = {
     "accumulate_type=f16": {"accumulate_type": "f16"},
     "a_major=MN": {"a_major": "MN"},
     "b_major=MN": {"b_major": "MN"},
-    "load=threads": {"load": "threads"},
     "cta_group=2": {"cta_group": 2},
     "cluster=(2, 1, 1)": {"cluster": (2, 1, 1)},
     "scheduler.kind=clc": {"scheduler": {"kind": "clc"}},
     "scheduler.order=hilbert": {"scheduler": {"order": "hilbert"}},
-    "epilogue.store=direct": {"epilogue": {"store": "direct"}},
     "epilogue.ops=['relu']": {"epilogue": {"ops": ("relu",)}},
 }
 
@@ -143,6 +141,25 @@ NOT_BUILT: dict[str, dict[str, Any]] = {
 def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
     (message,) = violations(**NOT_BUILT[choice])
     assert message.startswith(f"{choice} is not built yet (built: ")
+
+
+@pytest.mark.parametrize(
+    ("number", "changes", "message"),
+    [
+        (5, {"load": "threads"}, "load=threads: step 5 has load=tma"),
+        (2, {"epilogue": {"store": "tma"}}, "epilogue.store=tma: step 2 has epilogue.store=direct"),
+        (2, {"scheduler": {"kind": "grid"}}, "scheduler.kind=grid: steps like 2 have single: they compute one tile"),
+        (3, {"scheduler": {"kind": "single"}}, "scheduler.kind=single: steps like 3 have grid or persistent"),
+        (3, {"pipe_depth": 2}, "pipe_depth=2: step 3 has no ring, its depth is 1 (use step 5)"),
+        (6, {"roles": "specialized"}, "roles=specialized: step 6 has unified roles"),
+        (7, {"pipe_depth": 1}, "pipe_depth=1: specialized roles need two stages, one is read while one is loaded"),
+        (6, {"accumulators": 2}, "accumulators=2: only specialized roles can fill one while the other is stored"),
+    ],
+)
+def test_a_step_is_what_it_is(number: int, changes: dict[str, Any], message: str) -> None:
+    with pytest.raises(SpecError) as error:
+        step(number).replace(**changes)
+    assert error.value.violations == (message,)
 
 
 @pytest.mark.parametrize(
@@ -178,8 +195,12 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
         step(11)
     with pytest.raises(UnknownNameError, match="unknown target 'sm_100'; did you mean 'sm_100a'"):
         step(5, target="sm_100")
-    with pytest.raises(SpecError, match=r"step 3 for sm_100a is not possible:\n  - it is not built yet"):
-        step(3)
+    with pytest.raises(SpecError, match=r"step 8 for sm_100a is not possible:\n  - it is not built yet"):
+        step(8)
+    with pytest.raises(
+        SpecError, match=r"step 3 for sm_90a is not possible:\n  - it is not built yet \(built: 4, 5, 6, 7\)"
+    ):
+        step(3, target="sm_90a")
 
 
 def test_settings_are_applied_together() -> None:
