@@ -13,11 +13,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.instructions.access import Access, lane_groups, report_access
+from ptxgen.emulator.instructions.access import Access, lane_groups, report_access, whole_warp
+from ptxgen.emulator.memory import Block
 from ptxgen.emulator.values import LANES, Registers, to_lanes
 from ptxgen.errors import MachineError, NotSupportedError
 
 _ROW_BYTES = 16
+_ALL = slice(None)
 _NOT_MODELLED = ("m16n16", "m8n16", "m16n8")
 
 
@@ -47,22 +49,31 @@ class _Rows:
         self.count = 8 * count
         self.hooks = d.hooks
 
-    def find(self, r: Registers, kind: str) -> list[tuple[Any, Any, Any, Any]]:
-        """(block, lanes, offsets, CTA) as lane_groups gives them, for these lanes only."""
+    def find(self, r: Registers, kind: str) -> list[tuple[Block, Any, Any]]:
+        """(block, lanes, indices of 16 bytes) of what these lanes address."""
         warp = r[0]
         warp.require_converged(self.access.name)
+        if self.count == LANES and not self.hooks:
+            found = whole_warp(self.access, r, write=kind == "write")
+            if found is not None:
+                return [(found[0].smem, _ALL, found[1])]
         saved = warp.narrow((1 << self.count) - 1)
         try:
             groups = lane_groups(self.access, warp, to_lanes(self.access.addresses(r), 32))
         finally:
             warp.widen(saved)
+        places = []
         for block, lanes, offsets, cta in groups:
             if cta is None:
                 raise MachineError("out-of-bounds", f"{self.access.name} addresses shared memory only")
             if self.hooks:
                 bits = sum(1 << int(lane) for lane in lanes)
                 report_access(self.access, r, kind, "weak", block, offsets, cta, bits)
-        return groups
+            if kind == "write" and int(offsets.min()) < cta.barrier_high:
+                for offset in offsets.tolist():
+                    cta.check_store(offset, offset + _ROW_BYTES)
+            places.append((block, lanes, offsets >> 4))
+        return places
 
 
 def _registers(d: Decode, count: int, write: bool) -> list[int]:
@@ -80,8 +91,8 @@ def ldmatrix(d: Decode) -> Op:
 
     def op(r: Registers) -> None:
         raw = np.empty(8 * count, dtype=np.complex128)  # 16 bytes each
-        for block, lanes, offsets, _ in rows.find(r, "read"):
-            raw[lanes] = block.views[_ROW_BYTES][offsets >> 4]
+        for block, lanes, index in rows.find(r, "read"):
+            raw[lanes] = block.views[_ROW_BYTES][index]
         words = raw.view(np.uint32).reshape(count, LANES)
         for slot, value in zip(slots, _transposed(words) if transposed else words, strict=True):
             r[slot] = value
@@ -100,11 +111,8 @@ def stmatrix(d: Decode) -> Op:
         for place, slot in enumerate(slots):
             words[place] = r[slot]
         raw = (_transposed(words) if transposed else words).reshape(-1).view(np.complex128)
-        for block, lanes, offsets, cta in rows.find(r, "write"):
-            if int(offsets.min()) < cta.barrier_high:
-                for offset in offsets.tolist():
-                    cta.check_store(offset, offset + _ROW_BYTES)
-            block.views[_ROW_BYTES][offsets >> 4] = raw[lanes]
+        for block, lanes, index in rows.find(r, "write"):
+            block.views[_ROW_BYTES][index] = raw[lanes]
         r[0].cta.unit.activity += 1
 
     return op
