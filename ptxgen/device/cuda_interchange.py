@@ -189,7 +189,13 @@ class JaxArrays(DlpackArrays):
     def empty(self, rows: int, columns: int, element_type: ElementType) -> Any:
         numpy = self._jax.numpy
         width = padded(columns * element_type.bytes) // element_type.bytes
-        gpu = next(gpu for gpu in self._jax.devices("cuda") if gpu.local_hardware_id == self._device.ordinal)
+        try:
+            gpus = self._jax.devices("cuda")
+        except RuntimeError:
+            gpus = []
+        gpu = next((gpu for gpu in gpus if gpu.local_hardware_id == self._device.ordinal), None)
+        if gpu is None:
+            raise LaunchError(f"this JAX does not use {self._device.properties.name}, on which the kernel runs")
         with self._jax.default_device(gpu):
             array = numpy.empty((rows, width), dtype=numpy.dtype(numpy_type(element_type)))
         return _Unfinished(array, columns)

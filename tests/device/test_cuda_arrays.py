@@ -443,6 +443,9 @@ def test_jax_arrays_are_never_written_to(gpu: Any, kernel: ptxgen.Kernel, monkey
     assert fake.calls["cuStreamSynchronize"] == 1
     thin = ArrayImpl(memory.array((40, 45), np.float16)), ArrayImpl(memory.array((30, 45), np.float16))
     assert np.array_equal(kernel(*thin, copy=True).array, product(thin[0].array, thin[1].array))
+    jax.__dict__.update(devices=lambda kind: [])
+    with pytest.raises(LaunchError, match=r"this JAX does not use NVIDIA B200 .cuda:0."):
+        kernel(a, b)
     with pytest.raises(LaunchError, match="D .JAX array, float16, 40 x 32. is read-only"):
         kernel.launch(
             a, ArrayImpl(memory.array((32, 64), np.float16)), out=ArrayImpl(memory.array((40, 32), np.float16))
