@@ -69,8 +69,9 @@ class Cta:
         launch = self.unit.launch
         values = list(launch.template)
         lanes = min(LANES, launch.threads - LANES * index)
-        for slot, name in launch.late:
-            values[slot] = self._special(name, index)
+        for slot, what in launch.late:
+            # A special register, or an offset in shared memory, whose address names this CTA.
+            values[slot] = self._special(what, index) if isinstance(what, str) else what | self.rank << RANK_SHIFT
         live = ALL_LANES if lanes == LANES else (1 << lanes) - 1
         return Warp(self, index, self.code, values, live)
 
@@ -138,9 +139,10 @@ class Cta:
 
     def barrier(self, address: int) -> tuple[Cta, int, Mbarrier]:
         """The mbarrier at a shared address: its CTA, offset and state."""
-        found = self.barriers.get(address)
+        offset = address - (self.rank << RANK_SHIFT)
+        found = self.barriers.get(offset)
         if found is not None:
-            return self, address, found
+            return self, offset, found
         cta, offset = self.owner(address)
         found = cta.barriers.get(offset)
         if found is None:

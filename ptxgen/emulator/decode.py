@@ -266,6 +266,8 @@ class Decode:
         if variable.space == "global":
             return self.slots.at_start(64, variable.name, "global", variable, symbol.offset)
         place = self.layout.place(variable) + symbol.offset
+        if variable.space == "shared":
+            return self.slots.at_start(64, variable.name, "shared", place)
         return self.slots.constant(place & MASK[64], 64)
 
     def vector(self, kind: str, write: bool, wider: bool = False) -> list[int]:

@@ -22,7 +22,7 @@ class Slots:
     """The value list that all warps of an entry share the layout of; slot 0 holds the Warp.
 
     `template` are the initial values; `late` the slots that are filled when a warp starts, with
-    keys ("special", name), ("param", offset, bytes), ("global", variable).
+    keys ("special", name), ("param", offset, bytes), ("global", variable), ("shared", offset).
     """
 
     def __init__(self, registers: Iterable[Register]) -> None:

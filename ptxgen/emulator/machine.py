@@ -104,7 +104,7 @@ class Launch:
     constants: Block
     maps: TensorMaps
     template: tuple[Any, ...]
-    late: tuple[tuple[int, str], ...]
+    late: tuple[tuple[int, str | int], ...]
     policy: str
     seed: int
     elect: str | int
@@ -225,7 +225,7 @@ class Machine:
         template, late = list(code.slots.template), []
         globals_: dict[Variable, Any] = {}
         for slot, key in code.slots.late:
-            if key[0] == "special":
+            if key[0] in ("special", "shared"):
                 late.append((slot, key[1]))
             elif key[0] == "param":
                 template[slot] = parameters.load_word(key[1], key[2])
