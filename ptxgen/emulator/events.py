@@ -6,6 +6,9 @@ classes count their instances (`Event.created`), and a test holds the count to z
 Bytes are given as ranges [start, stop) of addresses in their space, in SMEM relative to the CTA;
 tensor memory as lanes x columns. `async_id` names the asynchronous operation that makes an access;
 0 stands for the issuing warp itself.
+
+Nobody changes an event. The classes are not frozen all the same: that would make each one cost three
+times as much, and a K tile makes two dozen.
 """
 
 from __future__ import annotations
@@ -49,7 +52,7 @@ class Observer(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Event:
     """Where it happened: cluster (work unit), CTA rank in it, linear CTA index in the grid, warp in
     the CTA, bit mask of the lanes, 1-based PTX line. A completion keeps the line of its issue."""
@@ -66,7 +69,7 @@ class Event:
         Event.created += 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Access(Event):
     """Bytes read or written. space: "shared" | "global"; kind: "read" | "write" | "atomic"; proxy:
     "generic" | "async". For generic accesses ranges are per active lane, lane ascending (one range
@@ -82,7 +85,7 @@ class Access(Event):
     order: str = "weak"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TmemAccess(Event):
     """Tensor memory read or written: lanes [first, last] and columns [first, stop), of `owner`."""
 
@@ -93,7 +96,7 @@ class TmemAccess(Event):
     async_id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class TmemAllocation(Event):
     """action: "alloc" | "dealloc" | "relinquish"."""
 
@@ -102,20 +105,20 @@ class TmemAllocation(Event):
     columns: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MbarrierInit(Event):
     barrier: int
     count: int
     owner: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MbarrierInval(Event):
     barrier: int
     owner: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MbarrierArrive(Event):
     """`count` arrivals and `expect_bytes` in the given phase; `completed`: the phase ended with it.
     `dropped` counts arrivals taken from the later phases. async_id: an arrive by tcgen05.commit or
@@ -132,7 +135,7 @@ class MbarrierArrive(Event):
     order: str = "release.cta"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MbarrierComplete(Event):
     """complete_tx: `tx_bytes` arrived (by a bulk copy, or the instruction of that name)."""
 
@@ -144,7 +147,7 @@ class MbarrierComplete(Event):
     async_id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class MbarrierWait(Event):
     """A test or try of the phase with the given parity; `phase` is the barrier's current phase."""
 
@@ -156,7 +159,7 @@ class MbarrierWait(Event):
     order: str = "acquire.cta"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class NamedBarrier(Event):
     """bar/barrier: action "arrive" | "sync" | "red"; `threads` expected. `generation` counts the
     completions of this barrier so far; `completed`: this warp was the last."""
@@ -168,14 +171,14 @@ class NamedBarrier(Event):
     completed: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class ClusterBarrier(Event):
     action: str
     generation: int
     order: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WarpSync(Event):
     """Lanes of a warp meet: bar.warp.sync, shfl, vote, match, redux, elect and aligned ops."""
 
@@ -183,7 +186,7 @@ class WarpSync(Event):
     mask: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Fence(Event):
     """`name` is the full instruction, as "fence.proxy.async.shared::cta" or
     "tcgen05.fence::after_thread_sync"."""
@@ -191,7 +194,7 @@ class Fence(Event):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AsyncIssue(Event):
     """An asynchronous operation starts. kind: "tensor-load", "tensor-store", "tensor-reduce",
     "bulk-load", "bulk-store", "bulk-reduce", "prefetch", "cp-async", "mma", "tmem-copy",
@@ -207,21 +210,21 @@ class AsyncIssue(Event):
     detail: Any = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AsyncSourceRead(Event):
     """The operation has read all of its source."""
 
     async_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class AsyncComplete(Event):
     """All writes of the operation are done."""
 
     async_id: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class Commit(Event):
     """Operations gathered for completion: mechanism "mbarrier" (tcgen05.commit), "bulk-group",
     "cp-group". `tracked` are the async ids."""
@@ -231,7 +234,7 @@ class Commit(Event):
     async_id: int = 0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WaitGroup(Event):
     """A wait for groups or TMEM accesses: mechanism "bulk-group", "cp-group", "tmem-load",
     "tmem-store", "wgmma-group"; "register" stands for the first use of a tcgen05.ld's destination
@@ -243,6 +246,6 @@ class WaitGroup(Event):
     read_only: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(slots=True, kw_only=True)
 class WarpExit(Event):
     """Lanes end."""
