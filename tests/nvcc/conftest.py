@@ -88,8 +88,9 @@ def cuda(tmp_path_factory: pytest.TempPathFactory) -> Callable[[str], Launcher]:
             source = KERNELS / f"{name}.cu"
             command = [nvcc, "-ptx", "-arch=sm_100a", *options, "-o", str(ptx), str(source)]
             done = subprocess.run(command, capture_output=True, text=True, check=False)
-            if done.returncode:
-                pytest.skip(f"nvcc cannot compile {source.name}: {done.stderr.strip()[:200]}")
+            if "gpu-architecture" in done.stderr or "gpu architecture" in done.stderr:
+                pytest.skip("this nvcc is older than sm_100a")
+            assert done.returncode == 0, done.stderr
             launchers[key] = Launcher(ptx)
         return launchers[key]
 
