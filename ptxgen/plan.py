@@ -221,10 +221,10 @@ def _plan(spec: GemmSpec) -> Plan:
     swizzle = swizzle_of_span(span)
     chip = target(spec.target)
     return Plan(
-        a=Operand(rows=tile.m, swizzle=swizzle, **operand),
-        b=Operand(rows=tile.n, swizzle=swizzle, **operand),
+        a=Operand(rows=tile.m // spec.cta_group, swizzle=swizzle, **operand),
+        b=Operand(rows=tile.n // spec.cta_group, swizzle=swizzle, **operand),
         staging=Staging(
-            rows=tile.m // spec.consumers,
+            rows=tile.m // spec.consumers // spec.cta_group,
             columns=columns,
             element_bytes=output_bytes,
             panel_span=panel_span,

@@ -37,7 +37,6 @@ _BUILT: dict[str, tuple[Any, ...]] = {
     "accumulate_type": ("f32",),
     "a_major": ("K",),
     "b_major": ("K",),
-    "cta_group": (1,),
     "scheduler.kind": ("grid", "persistent", "single"),
     "scheduler.order": ("row_major", "grouped"),
 }
@@ -77,8 +76,12 @@ def violations(spec: GemmSpec) -> list[str]:
         elif name in _BUILT and value not in _BUILT[name]:
             built = ", ".join(str(item) for item in _BUILT[name])
             found.append(f"{name}={value} is not built yet (built: {built})")
-    if spec.cluster != (1, 1, 1):
-        found.append(f"cluster={spec.cluster} is not built yet (built: (1, 1, 1))")
+    pair = spec.step == 8
+    wanted = (2, 1, 1) if pair else (1, 1, 1)
+    if spec.cluster != wanted:
+        found.append(f"cluster={spec.cluster} is not built yet for step {spec.step} (built: {wanted})")
+    if (spec.cta_group == 2) != pair:
+        found.append(f"cta_group={spec.cta_group}: step {spec.step} has cta_group={1 + pair}")
     if spec.epilogue.ops:
         found.append(f"epilogue.ops={list(spec.epilogue.ops)} is not built yet (built: none)")
     found += _tile_violations(spec)
@@ -96,10 +99,16 @@ def _tile_violations(spec: GemmSpec) -> list[str]:
 
 def _tcgen05_violations(spec: GemmSpec) -> list[str]:
     found = []
-    if spec.tile.m not in (64, 128):
-        found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
-    if spec.tile.n not in range(16, 257, 16):
-        found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
+    if spec.cta_group == 2:
+        if spec.tile.m != 256:
+            found.append(f"tile.m={spec.tile.m}: a pair's tile has 256 rows, 128 a CTA")
+        if spec.tile.n not in range(32, 257, 32):
+            found.append(f"tile.n={spec.tile.n}: a pair's tile has N 32 to 256 in steps of 32, half of B a CTA")
+    else:
+        if spec.tile.m not in (64, 128):
+            found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
+        if spec.tile.n not in range(16, 257, 16):
+            found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
     if spec.consumers != 1:
         found.append(f"consumers={spec.consumers}: more than one is not built yet for {spec.target}")
     if spec.accumulators not in (1, 2):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -104,6 +105,11 @@ class GemmSpec:
         if self.roles == "unified":
             return 128
         return 128 * (1 + self.consumers) if self.target == "sm_90a" else 192
+
+    @property
+    def cluster_ctas(self) -> int:
+        """CTAs of a cluster."""
+        return math.prod(self.cluster)
 
     @property
     def consumer_warp(self) -> int:

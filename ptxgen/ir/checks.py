@@ -60,10 +60,12 @@ def protocol_violations(program: Program) -> list[str]:
 def _slowest(program: Program, waiting: set[int]) -> list[int]:
     """Warps to hold back: the first and the last that wait in each role; those between are alike."""
     found: set[int] = set()
-    for role in program.roles:
-        warps = [warp for warp in waiting if role.first_warp <= warp < role.first_warp + role.warps]
-        if warps:
-            found |= {min(warps), max(warps)}
+    for rank in range(program.cluster_ctas):
+        for role in program.roles:
+            first = rank * program.warps + role.first_warp
+            warps = [warp for warp in waiting if first <= warp < first + role.warps]
+            if warps:
+                found |= {min(warps), max(warps)}
     return sorted(found)
 
 

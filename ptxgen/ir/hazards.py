@@ -123,12 +123,12 @@ class SharedMemory:
         if place not in warp.uncommitted:
             warp.uncommitted.append(place)
 
-    def commit(self, warp: Warp, ends: tuple[Key, int]) -> None:
-        """`ends` ends the warp's MMAs."""
+    def commit(self, warp: Warp, ends: dict[int, tuple[Key, int]]) -> None:
+        """`ends` ends the warp's MMAs, as each CTA (by rank) learns of it; others learn as the first does."""
         for place in warp.uncommitted:
             stage = self.stage(place)
             stage.uncommitted = False
-            stage.reads.append(ends)
+            stage.reads.append(ends.get(place.rank) or next(iter(ends.values())))
             stage.rows.clear()
         warp.uncommitted.clear()
 
@@ -219,9 +219,9 @@ class TensorMemory:
         warp.require(("allocation", owner), 1, "reads", "the TMEM address", "it is allocated")
         return column
 
-    def multiply(self, warp: Warp, address: int, instruction: int) -> None:
+    def multiply(self, warp: Warp, address: int, instruction: int, cta_group: int) -> None:
         """An MMA begins to write the accumulator at `address`; the warp's next commit ends it."""
-        columns = _mma_columns(instruction)
+        columns = _mma_columns(instruction, cta_group)
         first = address & 0xFFFF
         if first + columns > self.allocated:
             raise ProtocolError(
@@ -250,10 +250,9 @@ class TensorMemory:
     def load(self, warp: Warp, address: int, columns: int) -> None:
         """The warp reads columns of its own 32 lanes."""
         first, lane = address & 0xFFFF, address >> ADDRESS_LANE_SHIFT
-        if lane != warp_base_lane(warp.index):
-            raise ProtocolError(
-                f"warp {warp.index} reads TMEM lane {lane}; its lanes begin at {warp_base_lane(warp.index)}"
-            )
+        own = warp_base_lane(warp.cta_warp)
+        if lane != own:
+            raise ProtocolError(f"warp {warp.index} reads TMEM lane {lane}; its lanes begin at {own}")
         for start, accumulator in self._accumulators.items():
             if start <= first and first + columns <= start + accumulator.columns:
                 accumulator.require_written(warp, "reads")
@@ -274,12 +273,12 @@ class TensorMemory:
 
 
 @lru_cache(maxsize=64)
-def _mma_columns(instruction: int) -> int:
+def _mma_columns(instruction: int, cta_group: int) -> int:
     """Columns that an MMA of kind f16 writes, for its instruction descriptor: its N."""
     try:
         shape = decode(instruction, "f16")
     except PtxgenError as error:
         raise ProtocolError(str(error)) from None
-    if broken := shape.shape_violations():
+    if broken := shape.shape_violations(cta_group=cta_group):
         raise ProtocolError("; ".join(broken))
     return shape.n

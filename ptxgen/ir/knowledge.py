@@ -11,13 +11,14 @@ from typing import Any, NamedTuple, TypeAlias
 
 
 class Place(NamedTuple):
-    """A stage of a buffer or of a group of mbarriers."""
+    """A stage of a buffer or of a group of mbarriers, in one CTA of the cluster."""
 
     name: str
     stage: int
+    rank: int = 0
 
     def __str__(self) -> str:
-        return f"{self.name}[{self.stage}]"
+        return f"{self.name}[{self.stage}]" + (f" of CTA {self.rank}" if self.rank else "")
 
 
 class Elected:
@@ -38,12 +39,15 @@ class ProtocolError(Exception):
 class Warp:
     """One warp: its registers, what it knows, and what it has begun.
 
+    `index` counts through the cluster; `rank` is its CTA there and `cta_warp` its number in it.
     `fenced` is what it knew at its last tcgen05.fence::after_thread_sync, and so what its tcgen05
     operations come after. `waits` counts, for each mbarrier, the phases that it has waited for.
     """
 
     index: int
     env: dict[str, Value]
+    rank: int = 0
+    cta_warp: int = 0
     known: Knowledge = field(default_factory=dict)
     fenced: Knowledge = field(default_factory=dict)
     waits: dict[Place, int] = field(default_factory=dict)

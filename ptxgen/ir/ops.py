@@ -221,6 +221,20 @@ class CtaBarrier(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ClusterBarrier(Op):
+    """All threads of all CTAs of the cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MapAddress(Op):
+    """The address of the same place in another CTA of the cluster."""
+
+    dst: Register
+    address: Register
+    rank: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class SyncNamedBarrier(Op):
     """Barrier among the threads of some warps; the id may come from a register."""
 
@@ -230,9 +244,10 @@ class SyncNamedBarrier(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Arrive(Op):
-    """Every executing thread arrives once."""
+    """Every executing thread arrives once; remote: perhaps in another CTA of the cluster."""
 
     address: Address
+    remote: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,12 +260,13 @@ class ArriveExpect(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WaitBarrier(Op):
-    """Wait until the phase with this parity is complete."""
+    """Wait until the phase with this parity is complete; cluster: arrivals come from other CTAs too."""
 
     label: str
     done: Register
     address: Address
     parity: Operand
+    cluster: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -307,8 +323,12 @@ class PrefetchTensorMap(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TmaLoad(Op):
-    """Copy one box into shared memory; its bytes complete on the mbarrier."""
+    """Copy one box into shared memory; its bytes complete on the mbarrier.
 
+    cta_group 2: the mbarrier may be the one of the pair's other CTA.
+    """
+
+    cta_group: int = 1
     box_bytes: int
     dst: Address
     tensor_map: Register
@@ -349,6 +369,7 @@ class WaitStores(Op):
 class AllocTmem(Op):
     """One warp allocates columns; the address is written to shared memory."""
 
+    cta_group: int = 1
     address: Address
     columns: int
 
@@ -356,6 +377,8 @@ class AllocTmem(Op):
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RelinquishTmem(Op):
     """Give up the right to allocate, so that a co-resident CTA may."""
+
+    cta_group: int = 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -370,6 +393,7 @@ class ReadTmemAddress(Op):
 class DeallocTmem(Op):
     """The allocating warp frees the columns."""
 
+    cta_group: int = 1
     tmem: Register
     columns: int
 
@@ -407,8 +431,12 @@ class StageDescriptor(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Mma(Op):
-    """D += A . B over 32 bytes of K; `accumulate` false (a predicate) overwrites D."""
+    """D += A . B over 32 bytes of K; `accumulate` false (a predicate) overwrites D.
 
+    cta_group 2: rows of A, columns of B and rows of D are halved between the CTAs of a pair.
+    """
+
+    cta_group: int = 1
     tmem: Register
     a: Register
     b: Register
@@ -418,9 +446,14 @@ class Mma(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CommitMma(Op):
-    """Arrive on the mbarrier when all the thread's earlier MMAs are complete."""
+    """Arrive on the mbarrier when all the thread's earlier MMAs are complete.
 
+    mask: CTAs of the cluster (a bit each) that the same place in each is arrived on.
+    """
+
+    cta_group: int = 1
     address: Address
+    mask: Register | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

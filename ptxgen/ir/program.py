@@ -50,6 +50,7 @@ class Program:
     spec_hash: str
     launch: str
     threads: int
+    cluster_ctas: int
     smem_bytes: int
     smem_limit_bytes: int
     tmem_columns: int

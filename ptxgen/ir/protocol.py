@@ -15,11 +15,13 @@ from typing import Any
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Address, Barrier, Hex, Operand, Register, SmemBuffer
 from ptxgen.ir.hazards import Mbarrier, SharedMemory, TensorMemory
-from ptxgen.ir.knowledge import ELECTED, Knowledge, Place, ProtocolError, Warp, learn
+from ptxgen.ir.knowledge import ELECTED, Knowledge, Place, ProtocolError, Value, Warp, learn
 from ptxgen.ir.program import WARP_THREADS, Program
 from ptxgen.ir.steering import Parts
 
 MAX_STEPS = 200_000
+CLUSTER = -1
+"""Stands for the rank where all CTAs of the cluster are meant."""
 
 
 class Simulation:
@@ -38,15 +40,14 @@ class Simulation:
         self._places.update({barrier.name: barrier for barrier in program.barriers})
         self._mbarriers: dict[Place, Mbarrier] = {}
         self._smem = SharedMemory()
-        self._tmem = TensorMemory(program.tmem_columns)
-        self._named: dict[int, list[Warp]] = {}
+        self._tmem = [TensorMemory(program.tmem_columns) for _ in range(program.cluster_ctas)]
+        self._named: dict[tuple[int, int], list[Warp]] = {}
         self._steps = 0
         self.waiting_warps: set[int] = set()
 
     def run(self) -> None:
         """Raises ProtocolError at the first broken rule."""
-        places = self._parts.places
-        warps = [Warp(index=index, env={**places}) for index in range(self._program.warps)]
+        warps = [self._new_warp(index) for index in range(self._program.cluster_ctas * self._program.warps)]
         threads: dict[int, Iterator[None]] = {warp.index: self._warp(warp, self._parts.blocks) for warp in warps}
         order = sorted(threads, key=lambda index: index == self._slow)
         while threads:
@@ -71,6 +72,11 @@ class Simulation:
                 raise ProtocolError(f"deadlock: {what}")
         self._at_exit(warps)
 
+    def _new_warp(self, index: int) -> Warp:
+        rank, cta_warp = divmod(index, self._program.warps)
+        env: dict[str, Value] = {name: place._replace(rank=rank) for name, place in self._parts.places.items()}
+        return Warp(index=index, env=env, rank=rank, cta_warp=cta_warp)
+
     def _at_exit(self, warps: list[Warp]) -> None:
         for place, barrier in self._mbarriers.items():
             if barrier.pending != barrier.declared.arrivals or barrier.tx:
@@ -78,8 +84,8 @@ class Simulation:
         for warp in warps:
             if warp.open_stores or warp.known.get(("done", warp.index), 0) < warp.groups:
                 raise ProtocolError(f"warp {warp.index} ends before its TMA stores are complete")
-        if self._tmem.allocated:
-            raise ProtocolError(f"{self._tmem.allocated} TMEM columns are never freed")
+        if any(tmem.allocated for tmem in self._tmem):
+            raise ProtocolError(f"{max(tmem.allocated for tmem in self._tmem)} TMEM columns are never freed")
 
     # ---- one warp ---------------------------------------------------------------------------
 
@@ -99,9 +105,13 @@ class Simulation:
             elif isinstance(op, ir.WaitBarrier):
                 yield from self._wait(warp, op)
             elif isinstance(op, ir.CtaBarrier):
-                yield from self._sync(warp, 0, self._program.warps, lanes)
+                yield from self._sync(warp, (warp.rank, 0), self._program.warps, lanes)
+            elif isinstance(op, ir.ClusterBarrier):
+                everyone = self._program.cluster_ctas * self._program.warps
+                yield from self._sync(warp, (CLUSTER, 0), everyone, lanes)
             elif isinstance(op, ir.SyncNamedBarrier):
-                yield from self._sync(warp, self._value(warp, op.id), op.barrier.threads // WARP_THREADS, lanes)
+                identity = (warp.rank, self._value(warp, op.id))
+                yield from self._sync(warp, identity, op.barrier.threads // WARP_THREADS, lanes)
             elif isinstance(op, ir.Guard):
                 inside = self._lanes(warp, op, lanes)
                 if inside:
@@ -154,6 +164,8 @@ class Simulation:
     def _wait(self, warp: Warp, op: ir.WaitBarrier) -> Iterator[None]:
         self.waiting_warps.add(warp.index)
         place = self._place(warp, op.address)
+        if place.rank != warp.rank:
+            raise ProtocolError(f"warp {warp.index} waits on {place}; it can wait in its own CTA {warp.rank} only")
         barrier = self._mbarrier(warp, place)
         parity = self._value(warp, op.parity)
         wanted = warp.waits.get(place, -1 if parity == 1 else 0)
@@ -180,8 +192,9 @@ class Simulation:
         learn(warp.known, barrier.published)
         warp.known["phase", place] = wanted + 1
 
-    def _sync(self, warp: Warp, identity: int, count: int, lanes: int) -> Iterator[None]:
-        _require_warp(lanes, f"wait at barrier {identity}")
+    def _sync(self, warp: Warp, identity: tuple[int, int], count: int, lanes: int) -> Iterator[None]:
+        name = "the cluster barrier" if identity[0] == CLUSTER else f"barrier {identity[1]}"
+        _require_warp(lanes, f"wait at {name}")
         present = self._named.setdefault(identity, [])
         present.append(warp)
         if len(present) == count:
@@ -192,7 +205,7 @@ class Simulation:
             for other in present:
                 other.known = everything.copy()
         while self._named[identity] is present:
-            warp.blocked = f"at barrier {identity} with {len(present)} of {count} warps there"
+            warp.blocked = f"at {name} with {len(present)} of {count} warps there"
             yield
         self._steps += 1
 
@@ -209,7 +222,7 @@ class Simulation:
             raise ProtocolError(f"{address} is not the address of a declared buffer or barrier")
         place = self._places[value.name]
         if isinstance(place, Barrier):
-            value = Place(value.name, value.stage + address.offset // 8)
+            value = Place(value.name, value.stage + address.offset // 8, value.rank)
         if not 0 <= value.stage < place.stages:
             raise ProtocolError(f"{address}: {value.name} has no stage {value.stage}")
         return value
@@ -240,7 +253,12 @@ class Simulation:
         warp.env[op.dst.name] = _COMPARE[op.opcode](left, right)
 
     def read_special(self, warp: Warp, op: ir.ReadSpecial, lanes: int) -> None:
-        specials = {"%tid.x": warp.index * WARP_THREADS, "%nctaid.x": 1}
+        specials = {
+            "%tid.x": warp.cta_warp * WARP_THREADS,
+            "%nctaid.x": 1,
+            "%nclusterid.x": 1,
+            "%cluster_ctarank": warp.rank,
+        }
         warp.env[op.dst.name] = specials.get(op.special, 0)
 
     def load_parameter(self, warp: Warp, op: ir.LoadParameter, lanes: int) -> None:
@@ -268,7 +286,13 @@ class Simulation:
             wanted >>= 4
         if stride != wanted:
             raise ProtocolError(f"{op.dst}: stages of {base.name} lie {wanted} apart, not {stride}")
-        warp.env[op.dst.name] = Place(base.name, base.stage + stage)
+        warp.env[op.dst.name] = Place(base.name, base.stage + stage, base.rank)
+
+    def map_address(self, warp: Warp, op: ir.MapAddress, lanes: int) -> None:
+        base = self._value(warp, op.address)
+        if not isinstance(base, Place):
+            raise ProtocolError(f"{op.address} is not the address of a declared buffer or barrier")
+        warp.env[op.dst.name] = base._replace(rank=op.rank)
 
     def descriptor_base(self, warp: Warp, op: ir.DescriptorBase, lanes: int) -> None:
         warp.env[op.dst.name] = self._value(warp, op.address)
@@ -308,7 +332,10 @@ class Simulation:
         warp.known["async init", warp.index] = warp.inits
 
     def arrive(self, warp: Warp, op: ir.Arrive, lanes: int) -> None:
-        self._mbarrier(warp, self._place(warp, op.address)).arrive(lanes, warp.known)
+        place = self._place(warp, op.address)
+        if place.rank != warp.rank and not op.remote:
+            raise ProtocolError(f"warp {warp.index} arrives on {place} as if it were in its own CTA {warp.rank}")
+        self._mbarrier(warp, place).arrive(lanes, warp.known)
 
     def arrive_expect(self, warp: Warp, op: ir.ArriveExpect, lanes: int) -> None:
         barrier = self._mbarrier(warp, self._place(warp, op.address))
@@ -321,22 +348,37 @@ class Simulation:
         target, signal = self._place(warp, op.dst), self._place(warp, op.barrier)
         _require_one(lanes, f"issue the load into {target}")
         self._check_range(target, op.dst.offset, op.box_bytes)
+        if target.rank != warp.rank or (signal.rank != warp.rank and op.cta_group == 1):
+            raise ProtocolError(f"a load by CTA {warp.rank} into {target} cannot signal {signal}")
         barrier = self._mbarrier(warp, signal, "async init")
         self._smem.load(warp, target, barrier.end_of_phase)
         barrier.bring(op.box_bytes)
 
     def mma(self, warp: Warp, op: ir.Mma, lanes: int) -> None:
         _require_one(lanes, "issue an MMA")
-        for operand in (op.a, op.b):
-            self._smem.multiply(warp, self._operand(warp, operand))
-        self._tmem.multiply(warp, self._value(warp, op.tmem), self._value(warp, op.instruction))
+        ranks = (warp.rank,) if op.cta_group == 1 else (warp.rank & ~1, warp.rank | 1)
+        for rank in ranks:
+            for operand in (op.a, op.b):
+                self._smem.multiply(warp, self._operand(warp, operand)._replace(rank=rank))
+            address, instruction = self._value(warp, op.tmem), self._value(warp, op.instruction)
+            self._tmem[rank].multiply(warp, address, instruction, op.cta_group)
 
     def commit_mma(self, warp: Warp, op: ir.CommitMma, lanes: int) -> None:
-        barrier = self._mbarrier(warp, self._place(warp, op.address), "async init")
-        _require_one(lanes, f"commit MMAs to {barrier.place}")
-        self._smem.commit(warp, barrier.end_of_phase)
-        self._tmem.commit(warp, barrier.end_of_phase)
-        barrier.arrive(1, warp.known)
+        place = self._place(warp, op.address)
+        _require_one(lanes, f"commit MMAs to {place}")
+        ranks = [warp.rank]
+        if op.mask is not None:
+            mask = self._value(warp, op.mask)
+            ranks = [rank for rank in range(self._program.cluster_ctas) if mask >> rank & 1]
+            if not mask or mask >> self._program.cluster_ctas:
+                raise ProtocolError(f"a commit to CTAs {mask:#x} of {self._program.cluster_ctas}")
+        barriers = [self._mbarrier(warp, place._replace(rank=rank), "async init") for rank in ranks]
+        ends = {rank: barrier.end_of_phase for rank, barrier in zip(ranks, barriers, strict=True)}
+        self._smem.commit(warp, ends)
+        for rank, tmem in enumerate(self._tmem):
+            tmem.commit(warp, ends.get(rank) or ends[ranks[0]])
+        for barrier in barriers:
+            barrier.arrive(1, warp.known)
 
     def wgmma_fence(self, warp: Warp, op: ir.WgmmaFence, lanes: int) -> None:
         warp.wgmma_fenced = True
@@ -352,7 +394,7 @@ class Simulation:
     def wgmma_commit(self, warp: Warp, op: ir.WgmmaCommit, lanes: int) -> None:
         warp.wgmma_fenced = False
         warp.batches += 1
-        self._smem.commit(warp, (("batch", warp.index), warp.batches))
+        self._smem.commit(warp, {warp.rank: (("batch", warp.index), warp.batches)})
 
     def wgmma_wait(self, warp: Warp, op: ir.WgmmaWait, lanes: int) -> None:
         warp.batches_done = max(warp.batches_done, warp.batches - op.pending)
@@ -387,18 +429,18 @@ class Simulation:
 
     def alloc_tmem(self, warp: Warp, op: ir.AllocTmem, lanes: int) -> None:
         _require_warp(lanes, "allocate TMEM")
-        self._tmem.allocate(warp, str(op.address), op.columns)
+        self._tmem[warp.rank].allocate(warp, str(op.address), op.columns)
 
     def read_tmem_address(self, warp: Warp, op: ir.ReadTmemAddress, lanes: int) -> None:
-        warp.env[op.dst.name] = self._tmem.read_address(warp, str(op.address))
+        warp.env[op.dst.name] = self._tmem[warp.rank].read_address(warp, str(op.address))
 
     def dealloc_tmem(self, warp: Warp, op: ir.DeallocTmem, lanes: int) -> None:
         _require_warp(lanes, "free TMEM")
-        self._tmem.free(warp, op.columns)
+        self._tmem[warp.rank].free(warp, op.columns)
 
     def load_tmem(self, warp: Warp, op: ir.LoadTmem, lanes: int) -> None:
         _require_warp(lanes, "read TMEM")
-        self._tmem.load(warp, self._value(warp, op.address.base) + op.address.offset, op.count)
+        self._tmem[warp.rank].load(warp, self._value(warp, op.address.base) + op.address.offset, op.count)
 
     def wait_tmem_load(self, warp: Warp, op: ir.WaitTmemLoad, lanes: int) -> None:
         warp.tmem_delivered = warp.tmem_loads
@@ -462,6 +504,7 @@ _HANDLERS: dict[type[ir.Op], Callable[[Simulation, Warp, Any, int], None]] = {
     ir.ElectOne: Simulation.elect_one,
     ir.RowMajorTile: Simulation.row_major_tile,
     ir.GroupedTile: Simulation.grouped_tile,
+    ir.MapAddress: Simulation.map_address,
     ir.StageAddress: Simulation.stage_address,
     ir.StageDescriptor: Simulation.stage_address,
     ir.DescriptorBase: Simulation.descriptor_base,

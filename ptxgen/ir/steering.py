@@ -83,7 +83,7 @@ def _waiting(blocks: Iterable[tuple[ir.Op, ...]]) -> Iterator[int]:
                 inside.update(_waiting([op.body]))
             elif isinstance(op, ir.While):
                 inside.update(_waiting([op.head, op.body]))
-            if inside or isinstance(op, (ir.WaitBarrier, ir.CtaBarrier, ir.SyncNamedBarrier)):
+            if inside or isinstance(op, (ir.WaitBarrier, ir.CtaBarrier, ir.ClusterBarrier, ir.SyncNamedBarrier)):
                 yield id(op)
             yield from inside
 
@@ -97,7 +97,7 @@ def _fixed_places(program: Program) -> dict[str, Place]:
         elif isinstance(op, ir.Integer):
             bases = [found.get(s.name) for s in op.sources if isinstance(s, Register)]
             place = next((base for base in bases if base), None)
-        elif isinstance(op, (ir.StageAddress, ir.StageDescriptor, ir.DescriptorBase)):
+        elif isinstance(op, (ir.MapAddress, ir.StageAddress, ir.StageDescriptor, ir.DescriptorBase)):
             place = None
         else:
             continue
@@ -139,6 +139,10 @@ def _needed(program: Program) -> frozenset[str]:
                 roots.update(names(op.parity, op.address.base))
             elif isinstance(op, ir.ArriveExpect):
                 roots.update(names(op.transaction_bytes, op.address.base))
+            elif isinstance(op, ir.MapAddress):
+                roots.update(names(op.address))
+            elif isinstance(op, ir.CommitMma):
+                roots.update(names(op.mask))
             elif isinstance(op, ir.SyncNamedBarrier):
                 roots.update(names(op.id))
             elif isinstance(op, ir.Mma):

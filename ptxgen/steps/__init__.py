@@ -48,6 +48,20 @@ STEPS: dict[int, Step] = {
             targets=_BOTH,
             choices={"roles": "specialized", "pipe_depth": 2, "scheduler": _PERSISTENT},
         ),
+        Step(
+            number=8,
+            title="pairs of CTAs, cta_group::2",
+            targets=("sm_100a",),
+            choices={
+                "roles": "specialized",
+                "cluster": (2, 1, 1),
+                "cta_group": 2,
+                "tile": Tile(m=256, n=256, k=64),
+                "pipe_depth": 4,
+                "epilogue": Epilogue(slice_n=64, staging="slices", staging_buffers=2),
+                "scheduler": _PERSISTENT,
+            },
+        ),
     )
 }
 LADDER = range(1, 11)

@@ -100,7 +100,13 @@ class Epilogue:
         self._each_slice(self._slice)
         if self._empty:
             unit.accumulator_read()
-            builder.emit(Arrive(address=at(self._empty), comment="this thread has read the accumulator"))
+            builder.emit(
+                Arrive(
+                    address=at(self._empty),
+                    remote=self._spec.cta_group == 2,
+                    comment="this thread has read the accumulator",
+                )
+            )
         if not self._writer.by_slices:
             self._hand_over()
             self._store("stores_issued", self._schedule.n_coord, builder.registers[self._source])

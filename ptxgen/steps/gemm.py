@@ -95,7 +95,7 @@ class GemmKernel:
             name="loaded",
             offset=BARRIER_SLOT_BYTES,
             arrivals=1,
-            transaction_bytes=plan.stage_bytes,
+            transaction_bytes=spec.cta_group * plan.stage_bytes,
             stages=plan.pipe_depth,
         )
         self._released_barrier = Barrier(
@@ -123,13 +123,21 @@ class GemmKernel:
         self._name_constants()
         self._read_parameters()
         self._unit.describe(builder.registers[_RING])
+        self._join_cluster()
         with builder.guard("set_up_done", self._not_issuer, comment="warp 0 sets up", negate=True):
             self._unit.allocate(at(self._smem, TMEM_SLOT_OFFSET))
             with builder.guard("set_up_by_one", self._elected, comment="one thread initialises"):
                 self._initialise()
         has_tmem = " and the TMEM address" if self._unit.tmem_columns else ""
-        builder.emit(CtaBarrier(comment=f"the mbarriers{has_tmem} are there"))
+        self._meet(f"the mbarriers{has_tmem} are there")
         self._unit.receive(at(self._smem, TMEM_SLOT_OFFSET))
+
+    def _join_cluster(self) -> None:
+        """Before tensor memory is allocated: CTAs that share it must all have started."""
+
+    def _meet(self, comment: str) -> None:
+        """All threads that share what was set up."""
+        self.builder.emit(CtaBarrier(comment=comment))
 
     def _name_shared_memory(self) -> None:
         builder, base = self.builder, self._smem
@@ -153,7 +161,8 @@ class GemmKernel:
             builder.constant("stage_bytes", "pipeline", plan.stage_bytes, "from stage to stage")
             builder.constant("stage_desc_step", "pipeline", plan.stage_bytes >> 4, "the same, in 16 bytes")
         if self.spec.load == "tma":
-            builder.constant("load_bytes", "pipeline", plan.stage_bytes, "that the loads of A, B bring")
+            loaded = self._loaded_barrier.transaction_bytes
+            builder.constant("load_bytes", "pipeline", loaded, "that the loads of A, B bring")
         builder.constant("tile_k", "pipeline", tile.k, "K elements of a stage")
 
     def _read_parameters(self) -> None:
@@ -331,18 +340,25 @@ class GemmKernel:
         k = builder.register("load_k", "load")
         builder.integer("mul.lo.u32", k, self._load_k_tile, registers["tile_k"], comment="first k of the K tile")
         with self._one_thread(label):
-            builder.emit(
-                ArriveExpect(
-                    address=at(walker.loaded),
-                    transaction_bytes=registers["load_bytes"],
-                    comment="bytes of A and B",
-                )
-            )
+            self._expect(walker)
             a, b = self.plan.a, self.plan.b
             self._load_panels(walker, a, "a_map", k, self._schedule.m_coord, 0)
-            self._load_panels(walker, b, "b_map", k, self._schedule.n_coord, a.tile_bytes)
+            self._load_panels(walker, b, "b_map", k, self._schedule.b_coord, a.tile_bytes)
         builder.integer("add.u32", self._load_k_tile, self._load_k_tile, 1, comment="next K tile to load")
         self.advance(walker)
+
+    def _signal(self, walker: Walker) -> Register:
+        """The mbarrier on which the loads of the cursor's stage complete."""
+        return walker.loaded
+
+    def _expect(self, walker: Walker) -> None:
+        self.builder.emit(
+            ArriveExpect(
+                address=at(walker.loaded),
+                transaction_bytes=self.builder.registers["load_bytes"],
+                comment="bytes of A and B",
+            )
+        )
 
     def _load_panels(
         self, walker: Walker, operand: Operand, tensor_map: str, k: Register, row: Register, offset: int
@@ -355,11 +371,12 @@ class GemmKernel:
                 builder.integer("add.u32", now, k, panel * operand.panel_k, comment=f"panel {panel}")
             builder.emit(
                 TmaLoad(
+                    cta_group=self.spec.cta_group,
                     box_bytes=operand.panel_bytes,
                     dst=at(walker.buffer, offset + panel * operand.panel_bytes),
                     tensor_map=builder.registers[tensor_map],
                     coordinates=(now, row),
-                    barrier=at(walker.loaded),
+                    barrier=at(self._signal(walker)),
                 )
             )
 
@@ -430,6 +447,7 @@ class GemmKernel:
                     self._epilogue.drain()
                 self._unit.free()
             builder.emit(Return())
+        self._end()
         chip = target(spec.target)
         return Program(
             name=f"gemm_step{spec.step}",
@@ -439,6 +457,7 @@ class GemmKernel:
             spec_hash=spec.hash,
             launch=launch_text(spec),
             threads=spec.threads,
+            cluster_ctas=spec.cluster_ctas,
             smem_bytes=self.plan.smem_bytes,
             smem_limit_bytes=chip.smem_optin_bytes,
             tmem_columns=chip.tmem_columns,
@@ -451,6 +470,9 @@ class GemmKernel:
             roles=roles,
             teardown=builder.take(),
         )
+
+    def _end(self) -> None:
+        """What specialized roles do together at last, if they do not end one by one."""
 
     def _buffers(self) -> tuple[SmemBuffer, ...]:
         slot = SmemBuffer(name="tmem_address", offset=TMEM_SLOT_OFFSET, nbytes=4, align=4)

@@ -34,7 +34,8 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
     if spec.step == 1:
         preconditions.append({"expression": "K", "below": tile.k + 1, "rule": "one K tile"})
     if persistent:
-        grid = ["SM_COUNT", 1, 1]
+        pairs: Expression = ["ceil_div", "SM_COUNT", spec.cluster_ctas]
+        grid = ["SM_COUNT" if spec.cluster_ctas == 1 else ["product", spec.cluster_ctas, pairs], 1, 1]
     elif grouped:
         grid = [tiles, 1, 1]
     staging = plan.staging
@@ -56,7 +57,7 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
         "entry": f"gemm_step{spec.step}",
         "grid": grid,
         "block": [spec.threads, 1, 1],
-        "cluster": [1, 1, 1],
+        "cluster": list(spec.cluster),
         "dynamic_smem_bytes": plan.smem_bytes,
         "buffers": [
             _buffer("A", spec.operand_type, "M", "K", "input"),

@@ -32,6 +32,8 @@ class Schedule:
         self._n_tile = builder.register("n_tile", _GROUP)
         self.m_coord = builder.register("m_coord", _GROUP)
         self.n_coord = builder.register("n_coord", _GROUP)
+        self._pair = spec.cta_group == 2
+        self.b_coord = builder.register("b_coord", _GROUP) if self._pair else self.n_coord
 
     def set_up(self) -> None:
         """Read the tile counts and compute what the order needs, once per CTA."""
@@ -73,9 +75,13 @@ class Schedule:
         grid = builder.register("grid_size", _GROUP)
         leave = builder.register("no_tile_left", _GROUP, "pred")
         builder.emit(
-            Section(comment="output tiles: this CTA's id, then every grid-th"),
-            ReadSpecial(dst=tile, special="%ctaid.x", comment="first tile"),
-            ReadSpecial(dst=grid, special="%nctaid.x", comment="CTAs in the grid"),
+            Section(comment=f"output tiles: this {'pair' if self._pair else 'CTA'}'s id, then every grid-th"),
+            ReadSpecial(dst=tile, special="%clusterid.x" if self._pair else "%ctaid.x", comment="first tile"),
+            ReadSpecial(
+                dst=grid,
+                special="%nclusterid.x" if self._pair else "%nctaid.x",
+                comment="pairs in the grid" if self._pair else "CTAs in the grid",
+            ),
         )
         head = Compare(opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"])
         with builder.while_not("tile_loop", "tiles_done", leave, (head,)):
@@ -117,6 +123,11 @@ class Schedule:
             ("column", self._n_tile, self.n_coord, self._tile.n),
         ):
             builder.integer("mul.lo.u32", coord, tile_register, size, comment=f"first {axis} of the tile")
+        if self._pair:
+            rank = registers["rank"]
+            m, n = self._tile.m // 2, self._tile.n // 2
+            builder.integer("mad.lo.u32", self.m_coord, rank, m, self.m_coord, comment="rows of this CTA")
+            builder.integer("mad.lo.u32", self.b_coord, rank, n, self.n_coord, comment="rows of B of this CTA")
 
     def _tile_id(self) -> Register:
         if self.persistent:

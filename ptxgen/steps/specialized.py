@@ -14,7 +14,6 @@ from ptxgen.ir.declarations import Barrier, Cursor, Register
 from ptxgen.ir.ops import (
     AdvanceCursor,
     Arrive,
-    CommitMma,
     Return,
     Section,
     SetMaxRegisters,
@@ -39,6 +38,9 @@ class SpecializedKernel(GemmKernel):
     """First warp and number of warps of the producer; its first warp loads."""
 
     producer_registers: int | None = None
+
+    roles_end = True
+    """A role's warps exit with it; else they meet at the end of the kernel."""
 
     def __init__(self, spec: GemmSpec) -> None:
         self.released_stages = spec.pipe_depth
@@ -77,7 +79,8 @@ class SpecializedKernel(GemmKernel):
             builder.scope = f"{name}_"
             yield
             builder.scope = ""
-            builder.emit(Return())
+            if self.roles_end:
+                builder.emit(Return())
         self._roles.append(
             Role(
                 name=name,
@@ -184,7 +187,8 @@ class TmemKernel(SpecializedKernel):
     def __init__(self, spec: GemmSpec) -> None:
         stages = spec.accumulators
         self._full = Barrier(name="acc_full", offset=3 * BARRIER_SLOT_BYTES, arrivals=1, stages=stages)
-        self._empty = Barrier(name="acc_empty", offset=4 * BARRIER_SLOT_BYTES, arrivals=STORER_THREADS, stages=stages)
+        readers = spec.cta_group * STORER_THREADS
+        self._empty = Barrier(name="acc_empty", offset=4 * BARRIER_SLOT_BYTES, arrivals=readers, stages=stages)
         super().__init__(spec)
         assert isinstance(self._unit, Tcgen05)
         self._tcgen05: Tcgen05 = self._unit
@@ -215,10 +219,13 @@ class TmemKernel(SpecializedKernel):
         with self._role("storer", 0, 4, None):
             self._epilogue.set_up()
             yield
-            with self.builder.guard("ended", self._not_issuer, comment="warp 0 ends", negate=True):
-                self._epilogue.drain()
-                self._unit.accumulator_returned()
-                self._unit.free()
+            self._end_storers()
+
+    def _end_storers(self) -> None:
+        with self.builder.guard("ended", self._not_issuer, comment="warp 0 ends", negate=True):
+            self._epilogue.drain()
+            self._unit.accumulator_returned()
+            self._unit.free()
 
     def accumulator_cursor(self, name: str, *, start_phase: int = 0) -> Cursor:
         """A walker over the accumulators, one step a tile."""
@@ -255,16 +262,20 @@ class TmemKernel(SpecializedKernel):
         builder = self.builder
         full = self._barrier_of("acc_full", cursor)
         with builder.guard("tile_reported", self._elected, comment="one thread issues"):
-            builder.emit(CommitMma(address=at(full), comment="arrives when the tile's MMAs are done"))
+            self._tcgen05.commit(at(full), "arrives when the tile's MMAs are done")
         builder.emit(AdvanceCursor(cursor=cursor, comment="next accumulator"))
 
     def store_accumulator(self, cursor: Cursor) -> None:
         """The epilogue; the accumulator is handed back as soon as it is in registers or staging."""
         if self._schedule.persistent:
             self._epilogue.staging_free()
-        self._epilogue.take_accumulator(self._accumulator_of(cursor), self._barrier_of("acc_empty", cursor))
+        self._epilogue.take_accumulator(self._accumulator_of(cursor), self._returned_to(cursor))
         self._epilogue.store_tile()
         self.builder.emit(AdvanceCursor(cursor=cursor, comment="next accumulator"))
+
+    def _returned_to(self, cursor: Cursor) -> Register:
+        """The mbarrier through which storers hand the accumulator back."""
+        return self._barrier_of("acc_empty", cursor)
 
     def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
         assert cursor.phase is not None

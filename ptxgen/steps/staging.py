@@ -113,7 +113,7 @@ class RowWriter(StagingWriter):
     def _place_row(self, staging: Register | None) -> None:
         builder = self.builder
         row = builder.registers["thread"]
-        if self.spec.tile.m == 64:
+        if self.staging.rows == 64:
             lane = builder.register("lane", GROUP)
             row = builder.register("row", GROUP)
             builder.integer("and.b32", lane, builder.registers["thread"], 31, comment="lane of the warp")
@@ -141,7 +141,7 @@ class RowWriter(StagingWriter):
     @contextmanager
     def _rows_of_thread(self, suffix: str) -> Iterator[None]:
         """Only threads that hold an output row; M = 64 leaves lanes 16 to 31 undefined."""
-        if self.spec.tile.m == 128:
+        if self.staging.rows == 128:
             yield
             return
         has_row = self.builder.registers["has_row"]

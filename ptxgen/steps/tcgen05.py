@@ -55,9 +55,10 @@ class Tcgen05:
 
     def allocate(self, slot: Address) -> None:
         """One warp allocates the accumulator's columns; the address goes through `slot`."""
+        group = self._spec.cta_group
         self._builder.emit(
-            AllocTmem(address=slot, columns=self.tmem_columns, comment="columns of the accumulator"),
-            RelinquishTmem(comment="a co-resident CTA may allocate"),
+            AllocTmem(cta_group=group, address=slot, columns=self.tmem_columns, comment="columns of the accumulator"),
+            RelinquishTmem(cta_group=group, comment="a co-resident CTA may allocate"),
         )
 
     def receive(self, slot: Address) -> None:
@@ -72,7 +73,14 @@ class Tcgen05:
 
     def free(self) -> None:
         """The allocating warp frees the columns."""
-        self._builder.emit(DeallocTmem(tmem=self.tmem, columns=self.tmem_columns, comment="free the accumulator"))
+        self._builder.emit(
+            DeallocTmem(
+                cta_group=self._spec.cta_group,
+                tmem=self.tmem,
+                columns=self.tmem_columns,
+                comment="free the accumulator",
+            )
+        )
 
     # ---- the main loop ----------------------------------------------------------------------
 
@@ -118,6 +126,7 @@ class Tcgen05:
                 first = index * plan.mma_k
                 builder.emit(
                     Mma(
+                        cta_group=self._spec.cta_group,
                         tmem=tmem or self.tmem,
                         a=a_now,
                         b=b_now,
@@ -126,7 +135,12 @@ class Tcgen05:
                         comment=f"k {first} to {first + plan.mma_k - 1}",
                     )
                 )
-            builder.emit(CommitMma(address=done, comment="arrives when the MMAs are done"))
+            self.commit(done, "arrives when the MMAs are done")
+
+    def commit(self, done: Address, comment: str) -> None:
+        """The mbarrier, of a pair the one in both CTAs, completes with the MMAs issued so far."""
+        mask = self._builder.registers.get("pair_mask")
+        self._builder.emit(CommitMma(cta_group=self._spec.cta_group, address=done, mask=mask, comment=comment))
 
     def _stage_descriptors(self, cursor: Cursor) -> tuple[Register, Register]:
         """Descriptors of A and B in the cursor's stage."""

@@ -129,8 +129,6 @@ NOT_BUILT: dict[str, dict[str, Any]] = {
     "accumulate_type=f16": {"accumulate_type": "f16"},
     "a_major=MN": {"a_major": "MN"},
     "b_major=MN": {"b_major": "MN"},
-    "cta_group=2": {"cta_group": 2},
-    "cluster=(2, 1, 1)": {"cluster": (2, 1, 1)},
     "scheduler.kind=clc": {"scheduler": {"kind": "clc"}},
     "scheduler.order=hilbert": {"scheduler": {"order": "hilbert"}},
     "epilogue.ops=['relu']": {"epilogue": {"ops": ("relu",)}},
@@ -153,6 +151,10 @@ def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
         (3, {"pipe_depth": 2}, "pipe_depth=2: step 3 has no ring, its depth is 1 (use step 5)"),
         (6, {"roles": "specialized"}, "roles=specialized: step 6 has unified roles"),
         (7, {"pipe_depth": 1}, "pipe_depth=1: specialized roles need two stages, one is read while one is loaded"),
+        (6, {"cta_group": 2}, "cta_group=2: step 6 has cta_group=1"),
+        (6, {"cluster": (2, 1, 1)}, "cluster=(2, 1, 1) is not built yet for step 6 (built: (1, 1, 1))"),
+        (8, {"tile": {"m": 128}}, "tile.m=128: a pair's tile has 256 rows, 128 a CTA"),
+        (8, {"tile": {"n": 48}}, "tile.n=48: a pair's tile has N 32 to 256 in steps of 32, half of B a CTA"),
         (6, {"accumulators": 2}, "accumulators=2: only specialized roles can fill one while the other is stored"),
     ],
 )
@@ -195,8 +197,8 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
         step(11)
     with pytest.raises(UnknownNameError, match="unknown target 'sm_100'; did you mean 'sm_100a'"):
         step(5, target="sm_100")
-    with pytest.raises(SpecError, match=r"step 8 for sm_100a is not possible:\n  - it is not built yet"):
-        step(8)
+    with pytest.raises(SpecError, match=r"step 9 for sm_100a is not possible:\n  - it is not built yet"):
+        step(9)
     with pytest.raises(
         SpecError, match=r"step 3 for sm_90a is not possible:\n  - it is not built yet \(built: 4, 5, 6, 7\)"
     ):

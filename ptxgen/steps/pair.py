@@ -1,0 +1,152 @@
+"""PairKernel: two CTAs of a cluster compute one tile with cta_group::2.
+
+Each CTA loads half of the rows of A and half of the rows of B into its own shared memory, and their
+bytes complete on the mbarrier of the pair's leader. The leader issues the MMAs, which read both and
+write each CTA's rows of D into its own tensor memory; its commits arrive in both CTAs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+from ptxgen.ir.declarations import Cursor, Hex, Register
+from ptxgen.ir.ops import (
+    ArriveExpect,
+    ClusterBarrier,
+    MapAddress,
+    ReadSpecial,
+    Return,
+    Section,
+    SetConstant,
+    WaitBarrier,
+)
+from ptxgen.spec import GemmSpec
+from ptxgen.steps.builder import at
+from ptxgen.steps.gemm import Walker
+from ptxgen.steps.specialized import TmemKernel
+
+_GROUP = "pair"
+
+
+class PairKernel(TmemKernel):
+    """The verbs of step 8: step 7's roles in each of two CTAs, but for the leader's multiplier."""
+
+    roles_end = False
+
+    def __init__(self, spec: GemmSpec) -> None:
+        super().__init__(spec)
+        self._rank = self.builder.register("rank", _GROUP)
+        self._not_leader = self.builder.register("not_leader", _GROUP, "pred")
+        self._mask = self.builder.register("pair_mask", _GROUP, "b16")
+
+    # ---- set-up and end ---------------------------------------------------------------------
+
+    def _name_constants(self) -> None:
+        super()._name_constants()
+        builder = self.builder
+        builder.emit(ReadSpecial(dst=self._rank, special="%cluster_ctarank", comment="CTA of the pair"))
+        builder.compare("ne.u32", self._not_leader, self._rank, 0, comment="CTA 0 leads: it multiplies")
+        builder.emit(SetConstant(dst=self._mask, value=Hex(value=0b11), comment="both CTAs of the pair"))
+        for name in ("loaded", "acc_empty"):
+            builder.emit(
+                MapAddress(
+                    dst=builder.register(f"leader_{name}", _GROUP),
+                    address=builder.registers[name],
+                    rank=0,
+                    comment="in the leader",
+                )
+            )
+
+    def _join_cluster(self) -> None:
+        self.builder.emit(ClusterBarrier(comment="both CTAs have started"))
+
+    def _meet(self, comment: str) -> None:
+        self.builder.emit(ClusterBarrier(comment=f"{comment}, in both CTAs"))
+
+    def _end_storers(self) -> None:
+        """Tensor memory is freed only when both CTAs are done."""
+
+    def _end(self) -> None:
+        builder = self.builder
+        builder.emit(
+            Section(comment="end"),
+            ClusterBarrier(comment="nothing more arrives in either CTA, both have read their accumulators"),
+        )
+        with builder.guard("all_done", self._not_issuer, comment="warp 0 ends", negate=True):
+            self._epilogue.drain()
+            self._unit.accumulator_returned()
+            self._unit.free()
+        builder.emit(Return())
+
+    # ---- the producer -----------------------------------------------------------------------
+
+    def _visit(self, walker: Walker, *, buffer: bool) -> None:
+        super()._visit(walker, buffer=buffer)
+        if buffer:
+            leader = self.builder.registers["leader_loaded"]
+            self._stage_address(self._signal(walker), leader, walker.cursor, 8, "the leader's")
+
+    def _signal(self, walker: Walker) -> Register:
+        return self.builder.register(f"{walker.cursor.name}_signal", walker.cursor.name)
+
+    def _expect(self, walker: Walker) -> None:
+        builder = self.builder
+        with builder.guard("follower", self._not_leader, comment="the leader expects for both", negate=True):
+            builder.emit(
+                ArriveExpect(
+                    address=at(walker.loaded),
+                    transaction_bytes=builder.registers["load_bytes"],
+                    comment="bytes of A and B, of both CTAs",
+                )
+            )
+
+    def wait_all_released(self, walker: Walker) -> None:
+        """After the last tile: nothing that the leader committed is still on its way to this CTA."""
+        builder = self.builder
+        left = builder.register("stages_left", "load")
+        again = builder.register("more_stages", "load", "pred")
+        builder.integer("mov.b32", left, builder.registers["pipe_depth"], comment="stages to see released")
+        with builder.do_while("tail_loop", again):
+            address = self._released_of(walker.cursor)
+            assert walker.cursor.phase is not None
+            self._wait("wait_tail", address, walker.cursor.phase, "the stage is free")
+            self.advance(walker)
+            builder.integer("sub.u32", left, left, 1, comment="one stage less")
+            builder.compare("ne.u32", again, left, 0, comment="stages remain")
+
+    # ---- multiplier and storers -------------------------------------------------------------
+
+    @contextmanager
+    def multiplier(self) -> Iterator[None]:
+        """One warp of the leader."""
+        with (
+            super().multiplier(),
+            self.builder.guard("follows", self._not_leader, comment="the leader multiplies", negate=True),
+        ):
+            yield
+
+    def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
+        if barrier != "acc_empty":
+            super()._wait_accumulator(label, barrier, cursor, comment)
+            return
+        builder = self.builder
+        assert cursor.phase is not None
+        builder.emit(
+            WaitBarrier(
+                label=builder.label(label),
+                done=builder.register("phase_done", "mma", "pred"),
+                address=at(self._barrier_of(barrier, cursor)),
+                parity=cursor.phase,
+                cluster=True,
+                comment=comment,
+            )
+        )
+
+    def _returned_to(self, cursor: Cursor) -> Register:
+        leader = self.builder.registers["leader_acc_empty"]
+        if cursor.stage is None:
+            return leader
+        address = self.builder.register(f"{cursor.name}_empty", cursor.name)
+        self._stage_address(address, leader, cursor, 8, "the leader's mbarrier")
+        return address
