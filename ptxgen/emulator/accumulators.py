@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from ptxgen.emulator.smem_layout import Bytes, Ranges, SmemOperand
 from ptxgen.emulator.tensor_core import widen
-from ptxgen.emulator.values import Lanes, Value, to_lanes
+from ptxgen.emulator.values import POISON, Lanes, Value, to_lanes
 from ptxgen.errors import MachineError, SpecError
 from ptxgen.hardware import smem_descriptor
 from ptxgen.hardware.element_types import element_type
@@ -209,6 +209,8 @@ def smem_operand(form: Form, name: str, descriptors: tuple[int, ...]) -> SmemOpe
     try:
         decoded = [smem_descriptor.decode(value, "sm_90a") for value in descriptors]
     except SpecError as error:
+        if POISON[64] in descriptors:
+            raise MachineError("uninitialised-read", f"the matrix descriptor of {name} was never written") from None
         raise MachineError("illegal-descriptor", f"operand {name}: {error}") from None
     a = name == "A"
     return SmemOperand(

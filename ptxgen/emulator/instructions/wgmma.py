@@ -8,7 +8,7 @@ from ptxgen.emulator import events
 from ptxgen.emulator.accumulators import bit_set, block_of, form_of
 from ptxgen.emulator.decode import Decode, Ends, Op, instruction
 from ptxgen.emulator.module import Immediate, Vector
-from ptxgen.emulator.values import POISON, Registers, Value
+from ptxgen.emulator.values import Registers, Value
 from ptxgen.emulator.warpgroup import Instruction, member_of, require_whole
 from ptxgen.errors import MachineError, NotSupportedError
 from ptxgen.hardware.smem_descriptor import Major
@@ -107,12 +107,11 @@ def _scale_d(d: Decode) -> tuple[int, bool, bool]:
 
 
 def _descriptor(value: Value, name: str) -> int:
-    first = value if type(value) is int else value.item(0)
-    if type(value) is not int and (value != value[0]).any():
+    if type(value) is int:
+        return value
+    if (value != value[0]).any():
         raise MachineError("illegal-descriptor", f"the matrix descriptor of {name} differs between lanes of the warp")
-    if first == POISON[64]:
-        raise MachineError("uninitialised-read", f"the matrix descriptor of {name} was never written")
-    return int(first)
+    return int(value[0])
 
 
 def _agreed(p: Any) -> bool:
