@@ -59,7 +59,7 @@ class _Rows:
                 return [(found[0].smem, _ALL, found[1])]
         saved = warp.narrow((1 << self.count) - 1)
         try:
-            groups = lane_groups(self.access, warp, to_lanes(self.access.addresses(r), 32))
+            groups = lane_groups(self.access, warp, to_lanes(self.access.addresses(r), 64))
         finally:
             warp.widen(saved)
         places = []
