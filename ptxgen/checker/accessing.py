@@ -1,0 +1,123 @@
+"""Events that touch memory, and the asynchronous operations that do."""
+
+from __future__ import annotations
+
+from ptxgen.checker import synchronising
+from ptxgen.checker.clocks import merge
+from ptxgen.checker.cluster import Cluster
+from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation
+from ptxgen.checker.order import Agent
+from ptxgen.emulator import events
+
+_TENSOR_KINDS = TENSOR_MEMORY_ACCESSES | {"mma", "tmem-copy", "tmem-shift"}
+_COMMITTED_KINDS = frozenset({"mma", "tmem-copy", "tmem-shift"})
+
+
+def access(cluster: Cluster, event: events.Access) -> None:
+    write = event.kind != "read"
+    agents: list[tuple[int, Agent]]
+    shares = cluster.shares(event.async_id) if event.async_id else []
+    strong = False
+    if shares:
+        agents = [(event.lanes, share) for share in shares]
+    else:
+        strong = event.order != "weak" or event.kind == "atomic"
+        agents = cluster.thread_agents(event, uniform=len(event.ranges) == 1, write=write, strong=strong)
+    if strong and event.kind != "write":
+        _acquire_location(cluster, event)
+    lanes = 0 if shares else event.lanes
+    if event.space == "shared":
+        cluster.shared[event.owner].access(agents, event.ranges, lanes, write)
+    else:
+        cluster.globals.access(agents, event.ranges, lanes, write)
+    if strong and write:
+        _release_location(cluster, event)
+
+
+def _place(event: events.Access) -> tuple[str, int, int]:
+    return event.space, event.owner, event.ranges[0][0]
+
+
+def _acquire_location(cluster: Cluster, event: events.Access) -> None:
+    """A strong read learns what strong writes to the same place released; a relaxed one, at the next
+    fence (PTX ISA 9.1 §8.7)."""
+    known = cluster.locations.get(_place(event))
+    if known is None:
+        return
+    warp = cluster.warp(event)
+    for view in warp.change(event.lanes):
+        if event.order in ("acquire", "acq_rel", "sc"):
+            cluster.learn(warp, view, known, _place(event), cluster.paths.of((event.line,)))
+        else:
+            view.pending = known if view.pending is None else merge(view.pending, known)
+
+
+def _release_location(cluster: Cluster, event: events.Access) -> None:
+    warp = cluster.warp(event)
+    order = event.order if event.order in ("release", "acq_rel", "sc") else "relaxed"
+    brought = synchronising.released(warp, event.lanes, order)
+    if brought is not None:
+        place = _place(event)
+        held = cluster.locations.get(place, cluster.nothing)
+        path = cluster.paths.of((event.line,))
+        cluster.locations[place] = cluster.gather(held, brought, warp.number, place, path)
+
+
+def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:
+    shares = cluster.shares(event.async_id)
+    if not shares:
+        return
+    (operation,) = shares
+    one = (event.kind == "write", (event.tmem_lanes, event.columns))
+    if operation.kind in MATRIX_KINDS:
+        operation.tensor_accesses.append(one)  # which of them is the accumulator is known at the end
+    else:
+        cluster.tensor[event.owner].access(operation, *one[1], one[0])
+
+
+def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
+    if event.action == "relinquish":
+        return
+    memory = cluster.tensor[event.cta]
+    for _, agent in cluster.thread_agents(event, uniform=True, write=True):
+        memory.access(agent, (0, 127), (event.column, event.column + event.columns), True)
+
+
+def async_issue(cluster: Cluster, event: events.AsyncIssue) -> None:
+    warp = cluster.warp(event)
+    operation = cluster.new_operation(event)
+    if event.kind in _TENSOR_KINDS:
+        warp.unfenced |= operation.bit
+    thread = operation.of_thread
+    if event.kind in _COMMITTED_KINDS:
+        cluster.tensor_work[thread] = cluster.tensor_work.get(thread, 0) | operation.bit
+    if event.kind == "copy-arrive":
+        for one in event.detail:
+            for copy in cluster.shares(one):
+                operation.tracked |= copy.bit
+    if event.kind == "commit":
+        operation.tracked = cluster.tensor_work.get(thread, 0)
+        cluster.synchronises(warp, event.line)
+    if event.mechanism == "mbarrier":
+        synchronising.use_by_unit(cluster, event)
+
+
+def source_read(cluster: Cluster, event: events.AsyncSourceRead) -> None:
+    for operation in cluster.shares(event.async_id):
+        if operation.tensor_accesses:
+            _matrix_product(cluster, operation)
+
+
+def completed(cluster: Cluster, event: events.AsyncComplete) -> None:
+    cluster.pending_operations -= len(cluster.shares(event.async_id))
+
+
+def _matrix_product(cluster: Cluster, operation: Operation) -> None:
+    """A product's accesses to tensor memory: what it writes is its accumulator; that it reads it too
+    adds nothing to the write."""
+    operation.region = frozenset(region for write, region in operation.tensor_accesses if write)
+    memory = cluster.tensor[operation.cta]
+    for write, region in operation.tensor_accesses:
+        if write or region not in operation.region:
+            memory.access(operation, *region, write)
+    operation.tensor_accesses.clear()

@@ -1,0 +1,143 @@
+"""Memories that are addressed by the byte: shared and global."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+import numpy.typing as npt
+
+from ptxgen.checker.memory import Memory, lane_list
+from ptxgen.checker.order import Agent
+from ptxgen.checker.shadow import Cells, Where
+from ptxgen.emulator.events import BoxRanges, Ranges
+
+if TYPE_CHECKING:
+    from ptxgen.checker.cluster import Cluster
+
+Agents = list[tuple[int, Agent]]
+"""The agents of one access, with the lanes that each of them stands for."""
+
+_Reading = tuple[Agents, Ranges, int]
+
+_FEW = 8
+_CHUNK_BYTES = 1 << 18
+
+
+class SharedMemory(Memory):
+    """One CTA's shared memory, by 16-byte cells that are cut smaller where accesses need it."""
+
+    space = "shared"
+
+    def __init__(self, cluster: Cluster, size_bytes: int) -> None:
+        super().__init__(cluster)
+        self._cells = Cells(-(-size_bytes // 16), 16)
+
+    def access(self, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
+        """Bytes [start, stop) each, for the agents' lanes in order or, if one, for all."""
+        _touch(self, self._cells, agents, ranges, lanes, write)
+
+    def describe(self, cells: Cells, where: Where, hits: npt.NDArray[np.bool_]) -> str:
+        return f"bytes {_spans(cells.granule, where, hits)} of shared memory"
+
+
+class GlobalMemory(Memory):
+    """Global memory, in chunks that are shadowed once something is written there; until then their
+    reads are only kept."""
+
+    space = "global"
+
+    def __init__(self, cluster: Cluster) -> None:
+        super().__init__(cluster)
+        self._chunks: dict[int, Cells] = {}
+        self._reads: dict[int, list[_Reading]] = {}
+
+    def access(self, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
+        """As SharedMemory.access, in global addresses."""
+        if isinstance(ranges, BoxRanges):
+            low, high = ranges.bounds
+        else:
+            low, high = min(start for start, _ in ranges), max(stop for _, stop in ranges)
+        for number in range(low // _CHUNK_BYTES, (high - 1) // _CHUNK_BYTES + 1):
+            cells = self._chunks.get(number)
+            if cells is not None:
+                self._touch_chunk(cells, number, agents, ranges, lanes, write)
+            elif not write:
+                self._reads.setdefault(number, []).append((agents, ranges, lanes))
+            else:
+                cells = self._chunks[number] = Cells(_CHUNK_BYTES // 16, 16)
+                for reading in self._reads.pop(number, ()):
+                    self._touch_chunk(cells, number, *reading, False)
+                self._touch_chunk(cells, number, agents, ranges, lanes, write)
+
+    def _touch_chunk(
+        self, cells: Cells, number: int, agents: Agents, ranges: Ranges, lanes: int, write: bool
+    ) -> None:
+        """The part of an access that lies in one chunk."""
+        base, end = number * _CHUNK_BYTES, (number + 1) * _CHUNK_BYTES
+        if lanes.bit_count() == len(ranges) > 1:
+            who = zip(lane_list(lanes), ranges, strict=True)
+            inside = [(lane, one) for lane, one in who if base <= one[0] < end]
+            lanes = sum(1 << lane for lane, _ in inside)
+            agents = [(bits & lanes, agent) for bits, agent in agents if bits & lanes]
+            ranges = tuple(one for _, one in inside)
+        else:
+            ranges = tuple((max(start, base), min(stop, end)) for start, stop in ranges if start < end and stop > base)
+        if ranges:
+            _touch(self, cells, agents, ranges, lanes, write, base)
+
+    def describe(self, cells: Cells, where: Where, hits: npt.NDArray[np.bool_]) -> str:
+        base = next(number for number, own in self._chunks.items() if own is cells) * _CHUNK_BYTES
+        return f"bytes {_spans(cells.granule, where, hits, base)} of global memory"
+
+
+def _touch(
+    memory: Memory, cells: Cells, agents: Agents, ranges: Ranges, lanes: int, write: bool, base: int = 0
+) -> None:
+    """Splits an access into selections of cells; `base` is the address of the first cell."""
+    granule = cells.granule
+    many = len(ranges) > _FEW
+    if many:
+        bounds = np.array(ranges, np.int64)
+        fit = int(np.bitwise_or.reduce(bounds, axis=None))
+    else:
+        fit = 0
+        for start, stop in ranges:
+            fit |= start | stop
+    if fit & (granule - 1):
+        granule = 4 if not fit & 3 else 1
+        cells.refine(granule)
+    if not many and (len(ranges) == 1 or lanes.bit_count() != len(ranges)):
+        for start, stop in ranges:
+            for box in cells.pieces((start - base) // granule, (stop - base) // granule):
+                for _, agent in agents:
+                    memory.touch(cells, box, agent, write)
+        return
+    if not many:
+        bounds = np.array(ranges, np.int64)
+    starts, stops = ((bounds - base) // granule).T
+    if lanes.bit_count() != len(ranges):  # the rows of one operation's box
+        counts = stops - starts
+        whole = np.repeat(stops - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
+        for _, agent in agents:
+            memory.touch_by_lane(cells, whole, None, agent, write)
+        return
+    count = int(stops[0] - starts[0])
+    which = np.array(lane_list(lanes), np.int32)
+    for bits, agent in agents:
+        chosen = slice(None) if bits == lanes else np.flatnonzero(bits >> which & 1)
+        mine, who = starts[chosen], which[chosen]
+        if count == 1:
+            memory.touch_by_lane(cells, mine, who, agent, write)
+        else:
+            memory.touch_by_lane(cells, mine[:, None] + np.arange(count), who[:, None], agent, write)
+
+
+def _spans(granule: int, where: Where, hits: npt.NDArray[np.bool_], base: int = 0) -> str:
+    """The bytes of the marked cells: their range, and how many when it has holes."""
+    numbers = np.arange(*where[0]) if isinstance(where, tuple) else where
+    marked = np.unique(numbers[hits])
+    low, high = int(marked[0]) * granule, (int(marked[-1]) + 1) * granule
+    text = f"[{base + low:#x}, {base + high:#x})"
+    count = marked.size * granule
+    return text if count == high - low else f"{count} in {text}"

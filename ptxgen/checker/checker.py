@@ -1,0 +1,96 @@
+"""The checker: an observer that finds missing order, and judges what a launch reports."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from ptxgen.checker import accessing, synchronising
+from ptxgen.checker.clocks import Paths
+from ptxgen.checker.cluster import Cluster, Shape
+from ptxgen.checker.deadlocks import explain
+from ptxgen.checker.findings import Extent, Findings, Source
+from ptxgen.checker.usage import Usage
+from ptxgen.emulator import events
+from ptxgen.emulator.report import Finding
+
+_HANDLERS: dict[type[events.Event], Callable[[Cluster, Any], None]] = {
+    events.Access: accessing.access,
+    events.TmemAccess: accessing.tmem_access,
+    events.TmemAllocation: accessing.tmem_allocation,
+    events.AsyncIssue: accessing.async_issue,
+    events.AsyncSourceRead: accessing.source_read,
+    events.AsyncComplete: accessing.completed,
+    events.MbarrierInit: synchronising.mbarrier_init,
+    events.MbarrierInval: synchronising.mbarrier_inval,
+    events.MbarrierArrive: synchronising.mbarrier_arrive,
+    events.MbarrierComplete: synchronising.mbarrier_complete,
+    events.MbarrierWait: synchronising.mbarrier_wait,
+    events.NamedBarrier: synchronising.named_barrier,
+    events.ClusterBarrier: synchronising.cluster_barrier,
+    events.WarpSync: synchronising.warp_sync,
+    events.Fence: synchronising.fence,
+    events.WaitGroup: synchronising.wait_group,
+    events.Commit: synchronising.commit,
+    events.WarpExit: synchronising.warp_exit,
+}
+
+
+class Checker:
+    """Observes one launch of `grid` CTAs in clusters of `cluster`, of `threads` threads and
+    `smem_bytes` bytes of shared memory each; `lines` is the PTX text.
+
+    `usage` may be shared by several launches of one text.
+    """
+
+    def __init__(
+        self,
+        lines: Sequence[str],
+        *,
+        grid: Extent,
+        cluster: Extent,
+        threads: int,
+        smem_bytes: int,
+        usage: Usage | None = None,
+    ) -> None:
+        self._source = Source(lines)
+        self._findings = Findings(self._source, grid, cluster)
+        ctas = cluster[0] * cluster[1] * cluster[2]
+        self._shape = Shape(ctas=ctas, warps_per_cta=-(-threads // 32), smem_bytes=smem_bytes)
+        self._paths = Paths()
+        self._ran: set[int] = set()
+        self._clusters: dict[int, Cluster] = {}
+        self._current: Cluster | None = None
+        self._usage = usage if usage is not None else Usage()
+
+    def on_event(self, event: events.Event) -> None:
+        """Takes one event of the machine."""
+        cluster = self._current
+        if cluster is None or cluster.number != event.unit:
+            cluster = self._enter(event.unit)
+        handler = _HANDLERS.get(type(event))
+        if handler is not None:
+            cluster.now += 1
+            handler(cluster, event)
+
+    def _enter(self, unit: int) -> Cluster:
+        last = self._current
+        if last is not None and last.ended:
+            del self._clusters[last.number]
+        cluster = self._clusters.get(unit)
+        if cluster is None:
+            cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings, self._ran)
+        self._current = cluster
+        return cluster
+
+    def conclude(self, reported: Sequence[Finding]) -> tuple[Finding, ...]:
+        """All findings of the launch: the machine's, a deadlock traced to its cause where that is
+        known, and the checker's own."""
+        self._usage.ran(self._ran)
+        self._usage.need(self._paths.needed_lines)
+        kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]
+        return (*kept, *self._findings.all())
+
+    def _explained(self, deadlock: Finding) -> bool:
+        cluster = self._clusters.get(deadlock.unit)
+        return cluster is not None and explain(cluster, deadlock)

@@ -1,0 +1,182 @@
+"""One cluster under the checker: its warps, operations and memories, and the services they share."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ptxgen.checker.barriers import Mbarrier, Meeting
+from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
+from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, members, merge, path_of, stamp
+from ptxgen.checker.findings import Findings
+from ptxgen.checker.operations import Observation, Operation
+from ptxgen.checker.order import Access, Agent, Order, Verdict
+from ptxgen.checker.shadow import ReaderSets
+from ptxgen.checker.tensor_memory import TensorMemory
+from ptxgen.checker.threads import View, Warp
+from ptxgen.emulator.events import AsyncIssue, Event
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shape:
+    """What all clusters of a launch have in common."""
+
+    ctas: int
+    warps_per_cta: int
+    smem_bytes: int
+
+
+class Cluster:
+    """The state of one unit of work. Events are numbered by `now`."""
+
+    def __init__(self, number: int, shape: Shape, paths: Paths, findings: Findings, ran: set[int]) -> None:
+        self.number, self.shape, self.paths = number, shape, paths
+        self.findings = findings
+        self._ran = ran
+        self.now = 0
+        self.order = Order(paths)
+        self.readers = ReaderSets()
+        self.nothing = empty(shape.ctas * shape.warps_per_cta)
+        self.warps = [
+            Warp(rank * shape.warps_per_cta + index, rank, index, self.nothing)
+            for rank in range(shape.ctas)
+            for index in range(shape.warps_per_cta)
+        ]
+        self.accesses: list[Access] = [None]  # type: ignore[list-item]  # numbers start at 1
+        self.facts: list[Operation | Observation] = []
+        """What the bits of the clocks' sets stand for."""
+        self.operations: dict[int, Operation] = {}
+        """By their number among the facts."""
+        self._by_async_id: dict[int, list[Operation]] = {}
+        self.pending_operations = 0
+        self.tensor_work: dict[int, int] = {}
+        """Thread -> the bits of its work on the tensor core."""
+        self.shared = [SharedMemory(self, shape.smem_bytes) for _ in range(shape.ctas)]
+        self.tensor = [TensorMemory(self) for _ in range(shape.ctas)]
+        self.globals = GlobalMemory(self)
+        self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
+        self.meetings: dict[object, Meeting] = {}
+        self.locations: dict[tuple[str, int, int], Clock] = {}
+
+    @property
+    def ended(self) -> bool:
+        """Whether every thread has exited and no operation is pending."""
+        return not self.pending_operations and not any(warp.live for warp in self.warps)
+
+    # -- who -------------------------------------------------------------------------------------
+
+    def warp(self, event: Event) -> Warp:
+        return self.warps[event.cta * self.shape.warps_per_cta + event.warp]
+
+    def thread_agents(
+        self, event: Event, *, uniform: bool, write: bool, strong: bool = False
+    ) -> list[tuple[int, Agent]]:
+        """The access of an event, one for each group of lanes that know the same."""
+        warp = self.warp(event)
+        warp.last_access = warp.epoch
+        agents: list[tuple[int, Agent]] = []
+        for lanes, view in warp.views(event.lanes):
+            access = Access(
+                len(self.accesses), warp, view, lanes, event.line, self.now, uniform=uniform, write=write, strong=strong
+            )
+            self.accesses.append(access)
+            agents.append((lanes, access))
+        return agents
+
+    # -- knowledge -------------------------------------------------------------------------------
+
+    def new_operation(self, event: AsyncIssue) -> Operation:
+        """Registers an operation, which knows what its issuing lane knows. A collective of several
+        warps has one for each, as each warp waits for its own share."""
+        warp = self.warp(event)
+        _, view = warp.views(event.lanes & -event.lanes)[0]
+        operation = Operation(
+            len(self.facts), event.kind, warp, view, lanes=event.lanes, line=event.line, order=self.now
+        )
+        self.facts.append(operation)
+        self.operations[operation.number] = operation
+        self._by_async_id.setdefault(event.async_id, []).append(operation)
+        self.pending_operations += 1
+        return operation
+
+    def shares(self, async_id: int) -> list[Operation]:
+        """The operations that go by an id of the machine's."""
+        return self._by_async_id.get(async_id, [])
+
+    def operation(self, async_id: int, warp: Warp) -> Operation | None:
+        """A warp's own operation of that id, or the only one."""
+        shares = self.shares(async_id)
+        if len(shares) > 1:
+            shares = [share for share in shares if share.warp == warp.number]
+        return shares[0] if shares else None
+
+    def new_observation(self, warp: Warp, line: int) -> Observation:
+        observation = Observation(len(self.facts), warp.number, line)
+        self.facts.append(observation)
+        return observation
+
+    def learn(self, warp: Warp, view: View, other: Clock, source: object, path: int) -> None:
+        """A view learns a clock that `source` holds, along `path`."""
+        new = (other.done | other.read) & ~(view.clock.done | view.clock.read)
+        if new:
+            self._pass_on(new, source, warp.number, path)
+        view.clock = acquire(view.clock, other, self.paths, path)
+
+    def gather(self, held: Clock, other: Clock, source: object, holder: object, path: int = 0) -> Clock:
+        """What `holder` holds after `source` has added to it."""
+        if other is held:
+            return held
+        new = (other.done | other.read) & ~(held.done | held.read)
+        if new:
+            self._pass_on(new, source, holder, path)
+        return merge(held, other)
+
+    def _pass_on(self, bits: int, source: object, holder: object, path: int) -> None:
+        for number in members(bits):
+            paths = self.facts[number].paths
+            if holder not in paths:
+                first = paths.get(source, 0)
+                paths[holder] = self.paths.join(first, path) if path else first
+
+    def settle(self, view: View) -> None:
+        """Notes that a view knows every access there has been, where it does."""
+        path = 0
+        for value, warp in zip(view.clock.warps, self.warps, strict=True):
+            if epoch_of(value) < warp.last_access:
+                return
+            if warp.last_access:
+                path = self.paths.join(path, path_of(value))
+        view.settled, view.settled_path = len(self.accesses), path
+
+    def need_lines(self, *lines: int) -> None:
+        self.paths.need(self.paths.of(line for line in lines if line))
+
+    def fence_stamp(self, warp: Warp, line: int) -> int:
+        """A stamp for what the warp did before a fence on this line; ends the epoch."""
+        value = stamp(warp.epoch, self.paths.of((line,)))
+        warp.epoch += 1
+        return value
+
+    def synchronises(self, warp: Warp, line: int) -> None:
+        """Notes that a warp runs a synchronising instruction."""
+        self._ran.add(line)
+        warp.synchronised.append((self.now, line))
+
+    # -- findings --------------------------------------------------------------------------------
+
+    def conflict(
+        self,
+        space: str,
+        first: Agent,
+        second: Agent,
+        first_writes: bool,
+        second_writes: bool,
+        verdict: Verdict,
+        where: Callable[[], str],
+    ) -> None:
+        """Two accesses that nothing orders, or not enough. An operation may access late: what counts
+        is when it was issued."""
+        if first.order > second.order:
+            first, second = second, first
+            first_writes, second_writes = second_writes, first_writes
+        self.findings.conflict(self, space, first, second, first_writes, second_writes, verdict, where)

@@ -1,0 +1,20 @@
+"""Why a launch hangs, where the barriers' ledgers tell."""
+
+from __future__ import annotations
+
+from ptxgen.checker.cluster import Cluster
+from ptxgen.emulator.report import Finding
+
+
+def explain(cluster: Cluster, deadlock: Finding) -> bool:
+    """Whether the deadlock has a cause with a rule of its own, which then is a finding: an awaited
+    mbarrier on which all have arrived, and whose bytes do not add up."""
+    explained = False
+    for barrier in cluster.mbarriers.values():
+        if not barrier.asked or barrier.pending or not barrier.outstanding_bytes:
+            continue
+        number = min(barrier.asked)
+        line = barrier.expected[0].line if barrier.expected else deadlock.line
+        cluster.findings.bytes_mismatch(cluster, barrier, cluster.warps[number], line or 0, deadlock.message)
+        explained = True
+    return explained

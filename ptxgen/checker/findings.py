@@ -1,0 +1,278 @@
+"""Findings in words: both accesses, the synchronisation that was there, and what is missing."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ptxgen.checker.operations import BULK_LOADS, MATRIX_KINDS, Observation
+from ptxgen.checker.order import Access, Agent, Verdict
+from ptxgen.checker.rules import RULES, rule_of
+from ptxgen.emulator.report import Finding
+
+if TYPE_CHECKING:
+    from ptxgen.checker.barriers import Mbarrier
+    from ptxgen.checker.cluster import Cluster
+    from ptxgen.checker.threads import Warp
+    from ptxgen.emulator.events import Event
+
+Extent = tuple[int, int, int]
+_TEXT_LIMIT = 110
+
+
+class Source:
+    """The PTX text, for quoting."""
+
+    def __init__(self, lines: Sequence[str]) -> None:
+        self._lines = lines
+
+    def text(self, line: int) -> str:
+        """The instruction on a line: without its comment, and not too long."""
+        if not 1 <= line <= len(self._lines):
+            return ""
+        text = " ".join(self._lines[line - 1].partition("//")[0].split())
+        if len(text) <= _TEXT_LIMIT:
+            return text
+        head, brace, tail = text.partition("{")
+        _, _, end = tail.rpartition("}")
+        return f"{head}{brace}…}}{end}" if brace and len(head) + len(end) < _TEXT_LIMIT else text[:_TEXT_LIMIT] + "…"
+
+    def quote(self, line: int) -> str:
+        return f"`{self.text(line)}` (line {line})"
+
+
+@dataclass(slots=True)
+class _Found:
+    rule: str
+    message: str
+    line: int
+    cta: Extent
+    warp: int
+    unit: int
+    times: int = 1
+
+
+class Findings:
+    """What the checker has found in one launch; the same pair of lines is told once."""
+
+    def __init__(self, source: Source, grid: Extent, cluster: Extent) -> None:
+        self.source = source
+        self._grid, self._cluster = grid, cluster
+        self._found: dict[tuple[str, int, int], _Found] = {}
+
+    def all(self) -> tuple[Finding, ...]:
+        """In the order in which they were found."""
+        return tuple(
+            Finding(
+                rule=one.rule,
+                severity=RULES[one.rule].severity,
+                message=one.message + (f"\n  seen {one.times} times" if one.times > 1 else ""),
+                line=one.line,
+                text=self.source.text(one.line),
+                cta=one.cta,
+                warp=one.warp,
+                unit=one.unit,
+            )
+            for one in self._found.values()
+        )
+
+    def _add(self, rule: str, cluster: Cluster, warp: Warp, line: int, other: int, message: Callable[[], str]) -> None:
+        key = (rule, line, other)
+        known = self._found.get(key)
+        if known is not None:
+            known.times += 1
+            return
+        place = self.place(cluster.number, warp.cta)
+        self._found[key] = _Found(rule, message(), line, place, warp.index, cluster.number)
+
+    def place(self, unit: int, rank: int) -> Extent:
+        """Grid coordinates of a CTA, by the number of its cluster and its rank there (x fastest)."""
+        across = [g // c for g, c in zip(self._grid, self._cluster, strict=True)]
+        corner = (unit % across[0], unit // across[0] % across[1], unit // (across[0] * across[1]))
+        size = self._cluster
+        inner = (rank % size[0], rank // size[0] % size[1], rank // (size[0] * size[1]))
+        x, y, z = (c * s + i for c, s, i in zip(corner, size, inner, strict=True))
+        return x, y, z
+
+    # -- pairs of accesses -----------------------------------------------------------------------
+
+    def conflict(
+        self,
+        cluster: Cluster,
+        space: str,
+        first: Agent,
+        second: Agent,
+        first_writes: bool,
+        second_writes: bool,
+        verdict: Verdict,
+        where: Callable[[], str],
+    ) -> None:
+        """Two accesses in the order in which they were made or issued."""
+        rule = rule_of(space, first, second, first_writes, second_writes, verdict)
+        if not rule:
+            return
+
+        def message() -> str:
+            return "\n  ".join(
+                (
+                    f"{self._who(cluster, first)} {_does(first_writes)} {where()}: {self.source.quote(first.line)}",
+                    f"{self._who(cluster, second)} {_does(second_writes)} them afterwards:"
+                    f" {self.source.quote(second.line)}",
+                    self._nearest(cluster, first, second),
+                    f"missing: {_missing(rule, first, second)}",
+                )
+            )
+
+        self._add(rule, cluster, cluster.warps[second.warp], second.line, first.line, message)
+
+    def _who(self, cluster: Cluster, agent: Agent) -> str:
+        warp = cluster.warps[agent.warp]
+        place = f"warp {warp.index}" if cluster.shape.ctas == 1 else f"warp {warp.index} of CTA rank {warp.cta}"
+        lanes = lanes_text(agent.lanes)
+        return f"{place} ({lanes})" if isinstance(agent, Access) else f"the {agent.kind} of {place} ({lanes})"
+
+    def _nearest(self, cluster: Cluster, first: Agent, second: Agent) -> str:
+        mine, theirs = cluster.warps[first.warp], cluster.warps[second.warp]
+        after = next((line for order, line in mine.synchronised if order > first.order), 0)
+        before = next((line for order, line in reversed(theirs.synchronised) if order < second.order), 0)
+        parts = []
+        if after:
+            parts.append(f"after the first, warp {mine.index} next ran {self.source.quote(after)}")
+        if before:
+            parts.append(f"before the second, warp {theirs.index} last ran {self.source.quote(before)}")
+        return "nearest synchronisation: " + ("; ".join(parts) or "none")
+
+    # -- mbarriers -------------------------------------------------------------------------------
+
+    def init_not_visible(self, cluster: Cluster, barrier: Mbarrier, event: Event) -> None:
+        def message() -> str:
+            return (
+                f"warp {event.warp} ({lanes_text(event.lanes)}) uses {barrier.place}: {self.source.quote(event.line)}\n"
+                f"  {self._initialised(cluster, barrier)}\n"
+                "  missing: a barrier between the two (bar.sync after the initialisation)"
+            )
+
+        rule = "barrier-init-not-visible"
+        self._add(rule, cluster, cluster.warp(event), event.line, barrier.init_line, message)
+
+    def init_not_fenced(self, cluster: Cluster, barrier: Mbarrier, event: Event) -> None:
+        def message() -> str:
+            return (
+                f"an asynchronous unit signals {barrier.place}: {self.source.quote(event.line)}\n"
+                f"  {self._initialised(cluster, barrier)}\n"
+                "  missing: fence.mbarrier_init.release.cluster by the initialising thread, before the barrier"
+            )
+
+        rule = "missing-mbarrier-init-fence"
+        self._add(rule, cluster, cluster.warp(event), event.line, barrier.init_line, message)
+
+    def _initialised(self, cluster: Cluster, barrier: Mbarrier) -> str:
+        warp = cluster.warps[barrier.init_warp]
+        return f"warp {warp.index} initialises it: {self.source.quote(barrier.init_line)}"
+
+    def barrier_ended(self, cluster: Cluster, barrier: Mbarrier, event: Event, warp: int, line: int) -> None:
+        def message() -> str:
+            return (
+                f"warp {event.warp} ({lanes_text(event.lanes)}) ends {barrier.place}: {self.source.quote(event.line)}\n"
+                f"  warp {cluster.warps[warp].index} may still use it: {self.source.quote(line)}\n"
+                "  missing: a barrier between the two"
+            )
+
+        self._add("barrier-overwritten", cluster, cluster.warp(event), event.line, line, message)
+
+    def overrun(self, cluster: Cluster, barrier: Mbarrier, event: Event, seen: Observation) -> None:
+        warp = cluster.warps[seen.warp]
+
+        def message() -> str:
+            return (
+                f"warp {warp.index} waits for phase {barrier.phase - 1} of {barrier.place}:"
+                f" {self.source.quote(seen.line)}\n"
+                f"  phase {barrier.phase} ends by {self.source.quote(event.line)}, and nothing makes that come after"
+                " the wait: a slower warp would find the barrier two phases ahead, and miss its phase\n"
+                f"  arrivals of phase {barrier.phase}: {self._lines(barrier.phase_lines)}\n"
+                "  missing: an arrive by the waiting warp (or by one that synchronises with it) in every phase"
+            )
+
+        self._add("phase-overrun", cluster, warp, seen.line, event.line, message)
+
+    def missed_phase(self, cluster: Cluster, barrier: Mbarrier, event: Event, last: int) -> None:
+        def message() -> str:
+            return (
+                f"warp {event.warp} ({lanes_text(event.lanes)}) asks {barrier.place} for phase {last + 1}, which is"
+                f" long over: {self.source.quote(event.line)}\n"
+                f"  the barrier is in phase {barrier.phase} by now; a test of parity tells only the last phase apart\n"
+                "  missing: what keeps the barrier from running two phases ahead of this wait"
+            )
+
+        self._add("phase-overrun", cluster, cluster.warp(event), event.line, 0, message)
+
+    def bytes_mismatch(self, cluster: Cluster, barrier: Mbarrier, warp: Warp, line: int, state: str) -> None:
+        """An mbarrier on which all have arrived and the bytes do not add up, so that the launch hangs."""
+
+        def message() -> str:
+            expected, arrived = (
+                ", ".join(f"{one.times} x {one.nbytes} by {self.source.quote(one.line)}" for one in transfers) or "none"
+                for transfers in (barrier.expected, barrier.arrived)
+            )
+            return (
+                f"phase {barrier.phase} of {barrier.place} cannot end:"
+                f" {barrier.outstanding_bytes} bytes are outstanding\n"
+                f"  expected: {expected}\n  arrived: {arrived}\n  {state}"
+            )
+
+        self._add("tx-count-mismatch", cluster, warp, line, 0, message)
+
+    def _lines(self, lines: set[int]) -> str:
+        return ", ".join(self.source.quote(line) for line in sorted(lines))
+
+
+def lanes_text(bits: int) -> str:
+    """A lane mask as ranges."""
+    lanes = [lane for lane in range(32) if bits >> lane & 1]
+    runs: list[list[int]] = []
+    for lane in lanes:
+        if runs and runs[-1][1] == lane - 1:
+            runs[-1][1] = lane
+        else:
+            runs.append([lane, lane])
+    text = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in runs)
+    return f"lane {text}" if len(lanes) == 1 else f"lanes {text}"
+
+
+def _does(writes: bool) -> str:
+    return "writes" if writes else "reads"
+
+
+_WAITS = {
+    "tmem-load": "tcgen05.wait::ld",
+    "tmem-store": "tcgen05.wait::st",
+    "cp-async": "cp.async.wait_group",
+}
+
+
+def _missing(rule: str, first: Agent, second: Agent) -> str:
+    if rule == "missing-proxy-fence":
+        return f"fence.proxy.async by the threads of line {first.line}, after it and before they synchronise"
+    if rule == "proxy-fence-by-reader":
+        return f"fence.proxy.async by the writing threads (line {first.line}), before they synchronise"
+    if rule == "generic-read-then-async-write":
+        return f"fence.proxy.async by the reading threads (line {first.line}), before they synchronise"
+    if rule == "missing-tcgen05-fence":
+        return (
+            "tcgen05.fence::before_thread_sync before the synchronisation in the one warp and"
+            " tcgen05.fence::after_thread_sync after it in the other"
+        )
+    then = "" if first.warp == second.warp else ", and a barrier between its warp and the other"
+    if isinstance(first, Access):
+        return (
+            f"a barrier, or an mbarrier arrive after line {first.line} and a wait for it before line {second.line}"
+        )
+    if first.kind in MATRIX_KINDS:
+        return f"a commit after line {first.line} and a wait for it before line {second.line}" + then
+    if first.kind in BULK_LOADS:
+        return f"a wait for the phase of the mbarrier that the copy of line {first.line} signals" + then
+    if first.kind in _WAITS:
+        return f"{_WAITS[first.kind]} after line {first.line}" + then
+    read = ".read" if rule == "source-overwritten-in-flight" else ""
+    return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then

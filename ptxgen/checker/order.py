@@ -1,0 +1,126 @@
+"""Does one access come before another? The judgements that every memory shares.
+
+Two accesses to the same cell, one of them a write, need an order: the second one's agent has to
+know the first (see clocks.py). Agents are threads, whose access happens at once, and asynchronous
+operations, whose access happens at some time between issue and completion.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from enum import Enum
+
+from ptxgen.checker.clocks import Clock, Paths, epoch_of, path_of
+from ptxgen.checker.operations import Operation
+from ptxgen.checker.threads import View, Warp
+
+
+class Verdict(Enum):
+    """How a first access stands to a second one."""
+
+    ORDERED = 0
+    UNORDERED = 1
+    UNPROXIED = 2
+    """Ordered, but no proxy fence lies between the generic and the asynchronous access."""
+    BRIDGED = 3
+    """Ordered, and the only proxy fence is the second agent's own."""
+    UNFENCED = 4
+    """Ordered, but without tcgen05.fence on both sides."""
+
+
+class Access:
+    """An access by threads. `number` counts those of a cluster, `order` all events. `uniform`: all
+    `lanes` access the same cells, else each its own. `strong`: an atomic or otherwise
+    morally strong access, which does not race with others of that kind."""
+
+    __slots__ = ("cta", "epoch", "lanes", "line", "number", "order", "strong", "uniform", "view", "warp", "write")
+
+    def __init__(
+        self, number: int, warp: Warp, view: View, lanes: int, line: int, order: int, *, uniform: bool, write: bool,
+        strong: bool,
+    ) -> None:  # fmt: skip
+        self.number, self.warp, self.cta, self.view, self.lanes = number, warp.number, warp.cta, view, lanes
+        self.epoch, self.line, self.order = warp.epoch, line, order
+        self.uniform, self.write, self.strong = uniform, write, strong
+
+
+Agent = Access | Operation
+SameLane = Callable[[int], bool]
+"""Whether only the lane itself follows, in every cell, what this lane of the same warp did."""
+
+
+def _never(lane: int) -> bool:
+    return False
+
+
+class Order:
+    """Judges pairs of agents, and notes which synchronisation each judgement rests on."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+
+    def knows_whole(self, clock: Clock, first: Access) -> bool:
+        """Whether every lane of the first access's warp is known."""
+        value = clock.warps[first.warp]
+        if epoch_of(value) < first.epoch:
+            return False
+        self._paths.need(path_of(value))
+        return True
+
+    def _knows(self, clock: Clock, first: Access, lane: int) -> bool:
+        value = clock.knows(first.warp, lane)
+        if epoch_of(value) < first.epoch:
+            return False
+        self._paths.need(path_of(value))
+        return True
+
+    # -- first is a thread's access --------------------------------------------------------------
+
+    def thread_then_thread(
+        self, first: Access, lanes: Iterable[int], second: Access, same_lane: SameLane = _never
+    ) -> Verdict:
+        clock = second.view.clock
+        if self.knows_whole(clock, first):
+            return Verdict.ORDERED
+        mine = first.warp == second.warp
+        for lane in lanes:
+            if not (mine and same_lane(lane)) and not self._knows(clock, first, lane):
+                return Verdict.UNORDERED
+        return Verdict.ORDERED
+
+    def thread_then_operation(self, first: Access, lanes: Iterable[int], second: Operation) -> Verdict:
+        """Asynchronous operations that use the async proxy also need a proxy fence."""
+        clock = second.clock
+        value = clock.proxied[first.warp]
+        if epoch_of(value) >= first.epoch:
+            self._paths.need(path_of(value))
+            if self.knows_whole(clock, first):
+                return Verdict.ORDERED
+        worst = Verdict.ORDERED
+        for lane in lanes:
+            own = first.warp << 5 | lane == second.of_thread and first.order < second.order
+            if not own and not self._knows(clock, first, lane):
+                return Verdict.UNORDERED
+            proxied = max(clock.knows_proxied(first.warp, lane), second.proxied if own else 0)
+            if epoch_of(proxied) >= first.epoch:
+                self._paths.need(path_of(proxied))
+            elif second.bridge is not None and epoch_of(second.bridge.knows(first.warp, lane)) >= first.epoch:
+                worst = Verdict.BRIDGED if worst is Verdict.ORDERED else worst
+            else:
+                worst = Verdict.UNPROXIED
+        return worst
+
+    # -- first is an operation -------------------------------------------------------------------
+
+    def operation_then_thread(self, first: Operation, first_writes: bool, second: Access) -> Verdict:
+        return self._completed(first, first_writes, second.view.clock, second.warp)
+
+    def operation_then_operation(self, first: Operation, first_writes: bool, second: Operation) -> Verdict:
+        return self._completed(first, first_writes, second.clock, second.warp)
+
+    def _completed(self, first: Operation, first_writes: bool, clock: Clock, holder: int) -> Verdict:
+        known = clock.done if first_writes else clock.read
+        if not known & first.bit:
+            return Verdict.UNORDERED
+        self._paths.need(first.paths.get(holder, 0))
+        return Verdict.ORDERED

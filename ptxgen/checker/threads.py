@@ -1,0 +1,147 @@
+"""What the lanes of a warp know.
+
+Lanes that ran everything alike share one View. An instruction that only some lanes execute splits
+them off, a barrier of the whole warp brings them together again.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+
+from ptxgen.checker.clocks import Clock, merge, stamp
+
+ALL_LANES = 0xFFFFFFFF
+_REMEMBERED = 32
+
+
+class View:
+    """The knowledge of some lanes of a warp.
+
+    `proxied` stamps their last own proxy fence, `bridge` is all they knew then. `after` is what they
+    knew at their last tcgen05.fence::after_thread_sync, on line `after_line`. `pending` was acquired
+    by relaxed operations and counts from the next fence on; `released` is what relaxed releases pass
+    on. Accesses numbered below `settled` are all known, by way of `settled_path`.
+    """
+
+    __slots__ = (
+        "after", "after_line", "bridge", "clock", "pending", "proxied", "released", "settled", "settled_path",
+    )  # fmt: skip
+
+    def __init__(self, clock: Clock) -> None:
+        self.clock = clock
+        self.proxied = 0
+        self.bridge: Clock | None = None
+        self.after: Clock | None = None
+        self.after_line = 0
+        self.pending: Clock | None = None
+        self.released: Clock | None = None
+        self.settled = 0
+        self.settled_path = 0
+
+    def copy(self) -> View:
+        twin = View(self.clock)
+        for name in View.__slots__:
+            setattr(twin, name, getattr(self, name))
+        return twin
+
+
+class Warp:
+    """`number` counts the warps of the cluster, `cta` is the CTA's rank, `index` its warp there.
+
+    `unfenced` are its operations on tensor memory that no before_thread_sync follows yet.
+    `synchronised` are its last synchronising instructions, as (order, line).
+    """
+
+    __slots__ = (
+        "cta", "epoch", "groups", "index", "last_access", "live", "number", "synchronised", "unfenced",
+    )  # fmt: skip
+
+    def __init__(self, number: int, cta: int, index: int, clock: Clock) -> None:
+        self.number, self.cta, self.index = number, cta, index
+        self.epoch = 1
+        self.last_access = 0
+        self.live = ALL_LANES
+        self.unfenced = 0
+        self.groups: list[tuple[int, View]] = [(ALL_LANES, View(clock))]
+        self.synchronised: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+
+    def views(self, lanes: int) -> list[tuple[int, View]]:
+        """(lanes, view) of the given lanes, to look at."""
+        return [(mask & lanes, view) for mask, view in self.groups if mask & lanes]
+
+    def change(self, lanes: int) -> list[View]:
+        """The views of exactly these lanes, to change; other lanes keep theirs."""
+        if len(self.groups) == 1 and lanes & self.live == self.live:
+            return [self.groups[0][1]]
+        chosen, groups = [], []
+        for mask, view in self.groups:
+            inside = mask & lanes
+            if mask & self.live & ~lanes and inside:
+                groups.append((mask & ~inside, view))
+                view, mask = view.copy(), inside
+            groups.append((mask, view))
+            if inside:
+                chosen.append(view)
+        self.groups = groups
+        return chosen
+
+    def unite(self, lanes: int, clock: Clock) -> None:
+        """Gives these lanes one view that knows `clock`, which holds all that they knew and did.
+
+        What fences did for one of them then counts for all: the lanes have met.
+        """
+        views = self.change(lanes)
+        one = views[0]
+        one.clock = clock
+        for view in views[1:]:
+            one.proxied = min(one.proxied, view.proxied)
+            one.bridge = _either(one.bridge, view.bridge)
+            one.after = _either(one.after, view.after)
+            one.after_line = one.after_line or view.after_line
+            one.pending = _either(one.pending, view.pending)
+            one.released = _either(one.released, view.released)
+        if len(views) > 1:
+            members = {id(view) for view in views}
+            mask = sum(bits for bits, view in self.groups if id(view) in members)
+            self.groups = [(bits, view) for bits, view in self.groups if id(view) not in members] + [(mask, one)]
+
+    def release(self, lanes: int) -> Clock:
+        """What these lanes pass on: what they know and all they have done. Ends the epoch."""
+        clock: Clock | None = None
+        whole = lanes & self.live == self.live
+        own = stamp(self.epoch)
+        for mask, view in self.groups:
+            bits = mask & lanes & self.live
+            if bits:
+                mine = self._own(view, bits, own, whole)
+                clock = mine if clock is None else merge(clock, mine)
+        assert clock is not None, "no lane releases"
+        self.epoch += 1
+        return clock
+
+    def _own(self, view: View, bits: int, own: int, whole: bool) -> Clock:
+        known, number = view.clock, self.number
+        warps, lanes = known.warps, known.lanes
+        proxied, proxied_lanes = known.proxied, known.proxied_lanes
+        if whole:
+            warps = (*warps[:number], own, *warps[number + 1 :])
+            if lanes:
+                lanes = {thread: value for thread, value in lanes.items() if thread >> 5 != number}
+        else:
+            lanes = {**lanes, **dict.fromkeys(_threads(number, bits), own)}
+        if view.proxied > proxied[number]:
+            if whole and len(self.groups) == 1:
+                proxied = (*proxied[:number], view.proxied, *proxied[number + 1 :])
+            else:
+                proxied_lanes = {**proxied_lanes, **dict.fromkeys(_threads(number, bits), view.proxied)}
+        return Clock(warps, lanes, proxied, proxied_lanes, known.done, known.read, known.fenced)
+
+
+def _threads(warp: int, bits: int) -> list[int]:
+    return [warp << 5 | lane for lane in range(32) if bits >> lane & 1]
+
+
+def _either(first: Clock | None, second: Clock | None) -> Clock | None:
+    if first is None or second is None:
+        return first or second
+    return first if first is second else merge(first, second)
