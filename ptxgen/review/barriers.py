@@ -1,0 +1,154 @@
+"""The mbarriers of a kernel as its text shows them: which there are, and who does what to each.
+
+Barriers are known by the addresses that are initialised. An address that a loop computes is known as a
+start and a step; such starts also tell where one array of barriers ends and the next begins.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from ptxgen.emulator.module import Address, Register, Symbol
+from ptxgen.review import kinds
+from ptxgen.review.structure import Site, Structure
+from ptxgen.review.values import Number
+
+MBARRIER_BYTES = 8
+_NUMBERED = re.compile(r"%[a-z]{1,3}\d+$")
+"""A register name that a compiler counted out, and that says nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Barriers:
+    """One mbarrier or an array of them, one for each stage. `counts` are the arrivals that each expects,
+    None where the text does not say; `lines` initialise them."""
+
+    name: str
+    addresses: tuple[int, ...]
+    counts: tuple[int | None, ...]
+    lines: tuple[int, ...]
+
+    @property
+    def count_text(self) -> str:
+        """Arrivals a phase, once where all agree."""
+        texts = ["?" if count is None else str(count) for count in self.counts]
+        return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
+
+    def label(self, address: int) -> str:
+        """The name of one of them."""
+        if len(self.addresses) == 1:
+            return self.name
+        return f"{self.name}[{self.addresses.index(address)}]"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Use:
+    """An instruction that works on an mbarrier. action: "init", "arrive", "expect", "commit", "bytes"
+    (a copy that will complete bytes on it), "wait" or "end". `barriers` is None where the text does not say which;
+    `number` are arrivals, or bytes, where known."""
+
+    site: Site
+    action: str
+    barriers: Barriers | None
+    number: int | None = None
+
+
+def uses_of(structure: Structure) -> tuple[tuple[Barriers, ...], tuple[Use, ...]]:
+    """The mbarriers and every instruction that uses one, in the order of the text."""
+    found = [(site, *use) for site in structure.sites for use in _uses(site)]
+    inits = [(site, place, number) for site, action, place, number in found if action == "init"]
+    starts = {
+        place.value
+        for _, action, place, _ in found
+        if action != "init" and place is not None and place.step and isinstance(place.value, int)
+    }
+    groups = _groups(inits, starts)
+    at = {address: group for group in groups for address in group.addresses}
+    uses = []
+    for site, action, place, number in found:
+        group = at.get(place.value) if place is not None and isinstance(place.value, int) else None
+        uses.append(Use(site=site, action=action, barriers=group, number=number))
+    return groups, tuple(uses)
+
+
+_Init = tuple[Site, Number | None, int | None]
+
+
+def _groups(inits: list[_Init], starts: set[int]) -> tuple[Barriers, ...]:
+    """Arrays of barriers: side by side, of one count, and named as one or begun at a start."""
+    placed: dict[int, _Init] = {}
+    for init in inits:
+        if init[1] is not None and isinstance(init[1].value, int) and not init[1].step:
+            placed.setdefault(init[1].value, init)
+    groups: list[list[int]] = []
+    names: list[str] = []  # "" for barriers whose registers have no telling name
+    for address in sorted(placed):
+        name = _base_name(placed[address][0])
+        last = groups[-1][-1] if groups else None
+        joined = (
+            last is not None
+            and address == last + MBARRIER_BYTES
+            and placed[address][2] == placed[last][2]
+            and name == names[-1]
+            and (bool(name) or address not in starts)
+        )
+        if joined:
+            groups[-1].append(address)
+        else:
+            groups.append([address])
+            names.append(name)
+    return tuple(
+        Barriers(
+            name=name or f"mbarrier at {addresses[0]}",
+            addresses=tuple(addresses),
+            counts=tuple(placed[address][2] for address in addresses),
+            lines=tuple(placed[address][0].line for address in addresses),
+        )
+        for name, addresses in zip(names, groups, strict=True)
+    )
+
+
+def _base_name(site: Site) -> str:
+    """What the register of an initialisation is called, "" where that says nothing."""
+    operand = site.instruction.operands[0]
+    base = operand.base if isinstance(operand, Address) else None
+    if isinstance(base, Register) and not _NUMBERED.match(base.name):
+        return base.name.lstrip("%")
+    return base.variable.name if isinstance(base, Symbol) else ""
+
+
+def _uses(site: Site) -> list[tuple[str, Number | None, int | None]]:
+    name = site.instruction.name
+    values = site.values
+
+    def place(index: int) -> Number | None:
+        value = values[index] if index < len(values) else None
+        return value if isinstance(value, Number) and value.of is None else None
+
+    def whole(index: int) -> int | None:
+        value = place(index)
+        return value.value if value is not None and isinstance(value.value, int) and not value.step else None
+
+    if name.startswith("mbarrier.init"):
+        return [("init", place(0), whole(1))]
+    if name.startswith("mbarrier.inval"):
+        return [("end", place(0), None)]
+    if site.kind == kinds.MBARRIER_WAIT:
+        return [("wait", place(1), None)]
+    if name.startswith("mbarrier.arrive.expect_tx"):
+        return [("expect", place(1), whole(2)), ("arrive", place(1), 1)]
+    if name.startswith("mbarrier.expect_tx"):
+        return [("expect", place(0), whole(1))]
+    if name.startswith(("mbarrier.arrive", "mbarrier.arrive_drop")):
+        return [("arrive", place(1), whole(2) if len(values) > 2 else 1)]
+    if name.startswith("mbarrier.complete_tx"):
+        return [("bytes", place(0), whole(1))]
+    if name.startswith("cp.async.mbarrier.arrive"):
+        return [("arrive", place(0), 1)]
+    if name.startswith("tcgen05.commit"):
+        return [("commit", place(0), 1)]
+    if "mbarrier::complete_tx" in name and len(values) > 2:
+        index = 3 if name.startswith("cp.async.bulk.shared") else 2
+        return [("bytes", place(index), None)]
+    return []
