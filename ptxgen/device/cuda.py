@@ -115,7 +115,8 @@ class CudaDevice:
 
     def encode_tensor_map(self, tensor_map: TensorMap) -> EncodedArgument:
         """The 128 bytes that TMA reads."""
-        return TensorMapEncoder(self, tensor_map).encode(tensor_map.address)
+        with self.current():
+            return TensorMapEncoder(self, tensor_map).encode(tensor_map.address)
 
     def create_stream(self) -> CudaStream:
         """A stream that does not wait for the default stream."""

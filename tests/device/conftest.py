@@ -265,6 +265,7 @@ class FakeDriver:
     def _cuTensorMapEncodeTiled(
         self, kind: Any, rank: int, address: Any, dims: Any, strides: Any, box: Any, steps: Any, *codes: Any
     ) -> Any:
+        assert self.here is not None  # without a context the driver answers CUDA_ERROR_INVALID_CONTEXT
         assert rank == len(dims) == len(strides) + 1 == len(box) == len(steps) == 2
         encoded = bindings.CUtensorMap()
         words = [MAP_MAGIC, int(kind), int(address), *dims, *strides, *box, *steps, *codes]
