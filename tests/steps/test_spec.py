@@ -151,7 +151,7 @@ def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
         (3, {"pipe_depth": 2}, "pipe_depth=2: step 3 has no ring, its depth is 1 (use step 5)"),
         (6, {"roles": "specialized"}, "roles=specialized: step 6 has unified roles"),
         (7, {"pipe_depth": 1}, "pipe_depth=1: specialized roles need two stages, one is read while one is loaded"),
-        (6, {"cta_group": 2}, "cta_group=2: step 6 has cta_group=1"),
+        (8, {"cta_group": 1, "tile": {"m": 128}}, "cta_group=1: step 8 has cta_group=2"),
         (6, {"cluster": (2, 1, 1)}, "cluster=(2, 1, 1) is not built yet for step 6 (built: (1, 1, 1))"),
         (8, {"tile": {"m": 128}}, "tile.m=128: a pair's tile has 256 rows, 128 a CTA"),
         (8, {"tile": {"n": 48}}, "tile.n=48: a pair's tile has N 32 to 256 in steps of 32, half of B a CTA"),
