@@ -19,6 +19,11 @@ class Usage:
         """Some order rested on these lines."""
         self._needed |= lines
 
+    def add(self, other: Usage) -> None:
+        """Takes over what another one has collected."""
+        self._ran |= other._ran
+        self._needed |= other._needed
+
     def idle_lines(self) -> tuple[int, ...]:
         """The lines that ordered nothing in any launch so far."""
         return tuple(sorted(self._ran - self._needed))

@@ -11,7 +11,7 @@ from ptxgen.commands import EXIT_NO
 from ptxgen.commands.emulation import device_options, kernel_options, open_device, open_kernel, size_text
 from ptxgen.commands.progress import Progress
 from ptxgen.device.arrays import INPUT_KINDS, Matrix, as_matrix, load_matrix, make_matrix, save_matrix
-from ptxgen.device.emulated import POLICIES
+from ptxgen.device.emulated import POLICIES, EmulatedDevice
 from ptxgen.device.interface import LaunchReport
 from ptxgen.device.kernel import Kernel
 from ptxgen.device.launch import Extent
@@ -42,6 +42,7 @@ from ptxgen.files import check_writable
     show_default=True,
     help="When the emulator does async work.",
 )
+@click.option("--check", is_flag=True, help="Also look for races and missing fences (emulator only; slower).")
 def run(
     file: Path | None,
     launch_file: Path | None,
@@ -63,6 +64,7 @@ def run(
     compiler: str,
     timeout_seconds: float,
     policy: str,
+    check: bool,
 ) -> None:
     """Run a kernel on matrices and compare with a float64 reference.
 
@@ -82,8 +84,11 @@ def run(
         seed=seed,
         workers=workers,
         progress=progress,
+        check=check,
     )
-    kernel, _ = open_kernel(file, launch_file, step_number, target, settings, open_on)
+    kernel, device = open_kernel(file, launch_file, step_number, target, settings, open_on)
+    if check and not isinstance(device, EmulatedDevice):
+        raise click.UsageError("--check goes with the emulator: give --device emulator")
     sizes = {"M": m, "N": n, "K": k}
     if kernel.description.expect is None:
         if a_file or b_file or out_file:

@@ -4,42 +4,25 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
 import click
 
-from ptxgen.commands import EXIT_NO
+from ptxgen.checker import RULES
+from ptxgen.commands import EXIT_ERROR, EXIT_NO
 from ptxgen.commands.emulation import device_options, kernel_options, open_device, open_kernel, size_text
 from ptxgen.commands.progress import Progress
-from ptxgen.device.arrays import Matrix, make_matrix
 from ptxgen.device.emulated import POLICIES, EmulatedDevice
-from ptxgen.device.interface import Device, LaunchReport
+from ptxgen.device.interface import Device
 from ptxgen.device.kernel import Kernel
 from ptxgen.device.launch import Extent
-from ptxgen.device.reference import Comparison, compare
-from ptxgen.errors import LaunchError
+from ptxgen.device.verification import HARDWARE, Case, Run, cases, run_case, run_cases, totals
+from ptxgen.emulator import Finding
 
-HARDWARE = "hardware"  # the schedule of a GPU, which nobody chooses
 HARDWARE_NOTE = "run on a GPU: only numbers, and memory around the outputs, were checked"
-RACES_NOTE = "races within a CTA and missing fences are not checked in this version"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
-    """One launch and what is to be said about it. `comparison` is None where numbers cannot be checked."""
-
-    problem: dict[str, int]
-    policy: str
-    seed: int
-    report: LaunchReport
-    comparison: Comparison | None
-
-    @property
-    def clean(self) -> bool:
-        """Whether nothing is wrong."""
-        return not self.report.errors and (self.comparison is None or self.comparison.matches)
+CHECKED_NOTE = "checked as executed: machine rules, races, proxy and tcgen05 fences, barrier phases, numbers"
+DEFAULT_BUDGET = 20_000_000
 
 
 @click.command()
@@ -51,6 +34,14 @@ class Run:
     type=click.Choice(POLICIES),
     multiple=True,
     help="When async work takes effect; may be given several times (default: each of them).",
+)
+@click.option(
+    "--budget",
+    type=click.IntRange(min=1),
+    default=DEFAULT_BUDGET,
+    show_default=True,
+    metavar="INSTRUCTIONS",
+    help="Warp instructions after which a cluster is given up as undecided.",
 )
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def verify(
@@ -69,102 +60,154 @@ def verify(
     compiler: str,
     timeout_seconds: float,
     policies: tuple[str, ...],
+    budget: int,
     as_json: bool,
 ) -> None:
     """Execute a kernel at small sizes, under several schedules of its asynchronous work, and report every
-    broken rule of the machine and every wrong number.
+    race, missing fence and broken rule of the machine, and every wrong number.
 
     The sizes are those of the launch description, or the one given by -m, -n and -k; a persistent kernel
-    also runs with grids of 1 and 2 CTAs. On a GPU (--device) only wrong numbers show. Exit code 1 if anything
-    was found.
+    also runs with grids of 1 and 2 clusters. On a GPU (--device) only wrong numbers show. Exit code 1 if
+    anything was found, 2 if something could not be decided. docs/checker.md explains every rule.
     """
-    open_on = partial(open_device, device_name, compiler=compiler, timeout_seconds=timeout_seconds, workers=workers)
+    open_on = partial(
+        open_device,
+        device_name,
+        compiler=compiler,
+        timeout_seconds=timeout_seconds,
+        workers=workers,
+        check=True,
+        instruction_budget=budget,
+    )
     kernel, device = open_kernel(file, launch_file, step_number, target, settings, open_on)
     emulated = isinstance(device, EmulatedDevice)
     if policies and not emulated:
         raise click.UsageError("--policy goes with the emulator; a GPU has a schedule of its own")
-    runs = []
-    for problem in _problems(kernel, {"M": m, "N": n, "K": k}):
-        for extent in _grids(kernel, grid):
-            for policy in policies or (POLICIES if emulated else (HARDWARE,)):
-                runs.append(_run(kernel, device, problem, extent, policy, seed))
-                if not as_json:
-                    _show(runs[-1])
-    clean = all(run.clean for run in runs)
+    schedules = policies or (POLICIES if emulated else (HARDWARE,))
+    todo = cases(kernel, {"M": m, "N": n, "K": k}, grid, schedules, (seed,))
+    runs: list[Run] = []
+    if not as_json:
+        click.echo(_HEADER)
+    for run in _execute(kernel, device, todo, workers):
+        if not as_json:
+            _show(run, runs)
+        runs.append(run)
+    idle = _idle(kernel, device)
     if as_json:
-        click.echo(json.dumps(_json(kernel, runs), indent=2))
+        click.echo(json.dumps(_json(kernel, runs, idle, emulated), indent=2))
     else:
-        if kernel.description.expect is None:
-            click.echo('numbers not checked: the launch description has no "expect"')
-        click.echo(RACES_NOTE if emulated else HARDWARE_NOTE)
-        found = sum(not run.clean for run in runs)
-        click.echo(f"{kernel.name}: {len(runs)} runs, " + ("nothing found" if clean else f"{found} with findings"))
-    if not clean:
+        _conclude(kernel, runs, idle, emulated)
+    if any(not run.clean and not run.undecided for run in runs):
         raise click.exceptions.Exit(EXIT_NO)
+    if any(run.undecided for run in runs):
+        raise click.exceptions.Exit(EXIT_ERROR)
 
 
-def _problems(kernel: Kernel, sizes: dict[str, int | None]) -> Iterator[dict[str, int]]:
-    if any(size is not None for size in sizes.values()):
-        yield kernel.description.problem(**sizes)
-        return
-    if not kernel.description.verify:
-        raise LaunchError(f"the launch description of {kernel.name} has no sizes to verify; give -m, -n and -k")
-    for m, n, k in kernel.description.verify:
-        yield kernel.description.problem(M=m, N=n, K=k)
-
-
-def _grids(kernel: Kernel, grid: Extent | None) -> tuple[Extent | None, ...]:
-    """With one CTA a persistent kernel carries its phases over all tiles; with many, some have no tile."""
-    if grid is not None or not kernel.description.persistent:
-        return (grid,)
-    return ((1, 1, 1), (2, 1, 1), None)
-
-
-def _run(kernel: Kernel, device: Device, problem: dict[str, int], grid: Extent | None, policy: str, seed: int) -> Run:
-    progress = Progress(f"{size_text(problem)} {policy}: CTAs done")
+def _execute(kernel: Kernel, device: Device, todo: list[Case], workers: int | None) -> Iterator[Run]:
     if isinstance(device, EmulatedDevice):
-        device.policy, device.seed, device.progress = policy, seed, progress
-    launch = kernel.plan(problem, grid=grid)
-    # Integers: every order of summation gives the same sum, so one wrong element in a thousand shows.
-    inputs: dict[str, Matrix] = {
-        buffer.name: make_matrix("integers", buffer.rows, buffer.columns, buffer.element_type, (seed, index))
-        for index, buffer in enumerate(launch.buffers)
-        if buffer.fill == "input"
-    }
-    execution = kernel.run(launch, inputs)
-    progress.close()
-    expect, comparison = kernel.description.expect, None
-    if expect is not None:
-        comparison = compare(inputs[expect.a], inputs[expect.b], execution.outputs[expect.d])
-    return Run(problem=problem, policy=policy, seed=seed, report=execution.report, comparison=comparison)
+        progress = Progress("runs done")
+        for done, run in enumerate(run_cases(kernel, todo, workers), start=1):
+            progress.close()
+            yield run
+            progress(done, len(todo))
+        progress.close()
+        return
+    for case in todo:
+        progress = Progress(f"{size_text(case.problem)} {case.policy}: CTAs done")
+        run = run_case(kernel, case, progress)
+        progress.close()
+        yield run
 
 
-def _show(run: Run) -> None:
-    state = "ok  " if run.clean else "FAIL"
-    grid = ",".join(str(extent) for extent in run.report.grid)
-    click.echo(f"{state}  {size_text(run.problem)}  grid {grid}  {run.policy}")
-    for finding in run.report.findings:
-        click.echo(f"      {finding}")
-    for damage in run.report.guard_damage:
-        click.echo(f"      {damage}")
+def _idle(kernel: Kernel, device: Device) -> list[tuple[int, str]]:
+    """Line and text of the synchronisation that ordered nothing in any run."""
+    if not isinstance(device, EmulatedDevice):
+        return []
+    lines = kernel.text.splitlines()
+    return [(line, lines[line - 1].partition("//")[0].strip()) for line in device.usage.idle_lines()]
+
+
+# -- for people ---------------------------------------------------------------------------------
+
+_HEADER = f"{'':9}  {'M':>6} {'N':>6} {'K':>6}  {'grid':>8}  {'schedule':8}  {'CTAs':>5} {'instructions':>12} {'s':>6}"
+
+
+def _verdict(run: Run) -> str:
+    return "undecided" if run.undecided else "ok" if run.clean else "FAIL"
+
+
+def _show(run: Run, earlier: list[Run]) -> None:
+    case, report = run.case, run.report
+    grid = ",".join(str(extent) for extent in report.grid).removesuffix(",1").removesuffix(",1")
+    counted = "" if report.instructions is None else f"{report.instructions:,}"
+    sizes = " ".join(f"{case.problem[name]:>6}" for name in ("M", "N", "K"))
+    click.echo(
+        f"{_verdict(run):9}  {sizes}  {grid:>8}  {case.policy:8}  {run.ctas:>5} {counted:>12} {report.seconds:6.2f}"
+    )
+    told = {_key(finding) for one in earlier for finding in one.report.findings}
+    for finding in report.findings:
+        if _key(finding) in told:
+            click.echo(f"    {finding.severity} {finding.rule} (line {finding.line}), as above")
+        else:
+            click.echo("    " + str(finding).replace("\n", "\n    "))
+    for damage in report.guard_damage:
+        click.echo(f"    {damage}")
     if run.comparison is not None and not run.comparison.matches:
-        click.echo("      " + run.comparison.summary().replace("\n", "\n      "))
+        click.echo("    " + run.comparison.summary().replace("\n", "\n    "))
 
 
-def _json(kernel: Kernel, runs: list[Run]) -> dict[str, object]:
+def _key(finding: Finding) -> tuple[str, int | None]:
+    return finding.rule, finding.line
+
+
+def _conclude(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emulated: bool) -> None:
+    if kernel.description.expect is None:
+        click.echo('numbers not checked: the launch description has no "expect"')
+    click.echo(CHECKED_NOTE if emulated else HARDWARE_NOTE)
+    if idle:
+        click.echo("maybe not needed: synchronisation that ordered nothing in any run")
+        for line, text in idle:
+            click.echo(f"    line {line}: {text}")
+    for rule in sorted({finding.rule for run in runs for finding in run.report.findings}):
+        if rule in RULES:
+            click.echo(f"{rule}: {RULES[rule].meaning}")
+    ctas, instructions = totals(runs)
+    schedules = ", ".join(dict.fromkeys(run.case.policy for run in runs))
+    found = sum(not run.clean and not run.undecided for run in runs)
+    undecided = sum(run.undecided for run in runs)
+    verdict = f"{found} with findings" if found else "nothing found"
+    if undecided:
+        verdict += f", {undecided} undecided (which is no pass: give a larger --budget)"
+    counted = f", {instructions:,} warp instructions" if instructions else ""
+    click.echo(
+        f"{kernel.name}: {len(runs)} runs ({schedules}; seed {runs[0].case.seed}), {ctas} CTAs{counted}: {verdict}"
+    )
+
+
+# -- for programs -------------------------------------------------------------------------------
+
+
+def _json(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emulated: bool) -> dict[str, object]:
+    ctas, instructions = totals(runs)
     return {
         "kernel": kernel.name,
         "clean": all(run.clean for run in runs),
+        "undecided": any(run.undecided for run in runs),
         "numbers_checked": kernel.description.expect is not None,
-        "races_checked": False,
+        "races_checked": emulated,
+        "ctas": ctas,
+        "instructions": instructions,
+        "idle_synchronisation": [{"line": line, "text": text} for line, text in idle],
         "runs": [
             {
-                **{name: run.problem[name] for name in ("M", "N", "K")},
+                **{name: run.case.problem[name] for name in ("M", "N", "K")},
                 "grid": run.report.grid,
-                "policy": run.policy,
-                "seed": run.seed,
+                "policy": run.case.policy,
+                "seed": run.case.seed,
                 "clean": run.clean,
+                "undecided": run.undecided,
                 "seconds": round(run.report.seconds, 3),
+                "ctas": run.ctas,
                 "instructions": run.report.instructions,
                 "findings": [
                     {
@@ -172,6 +215,7 @@ def _json(kernel: Kernel, runs: list[Run]) -> dict[str, object]:
                         "severity": finding.severity,
                         "message": finding.message,
                         "line": finding.line,
+                        "text": finding.text,
                         "cta": finding.cta,
                         "warp": finding.warp,
                     }

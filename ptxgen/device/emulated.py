@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ptxgen.checker import Checker, Usage
 from ptxgen.device.arrays import Matrix
 from ptxgen.device.description import LaunchDescription
 from ptxgen.device.interface import (
@@ -90,7 +91,10 @@ class EmulatedDevice:
     `chip` is a target's name or a Target. `policy` decides when asynchronous work takes effect and which
     lane is elected: "eager", "late" or "random" (drawn from `seed`). `workers` processes share the CTAs
     (None: as many as there are CPUs). `progress(done, total)` counts them. `observers` see every access
-    and every synchronisation. Results do not depend on `workers`.
+    and every synchronisation. With `check` every launch is also checked for races and missing fences
+    (its findings join the report's; `usage` collects which synchronisation was of use), which is slower
+    and runs in this process alone. A cluster that executes more than `instruction_budget` warp
+    instructions is stopped with a finding. Results do not depend on `workers`.
     """
 
     def __init__(
@@ -102,6 +106,8 @@ class EmulatedDevice:
         workers: int | None = None,
         progress: Callable[[int, int], None] | None = None,
         observers: Sequence[Observer] = (),
+        check: bool = False,
+        instruction_budget: int | None = None,
     ) -> None:
         if policy not in POLICIES:
             raise UnknownNameError("policy", policy, POLICIES)
@@ -112,6 +118,9 @@ class EmulatedDevice:
         self.workers = workers
         self.progress = progress
         self.observers = tuple(observers)
+        self.check = check
+        self.usage = Usage()
+        self.instruction_budget = instruction_budget
         self._memory = GlobalMemory()
 
     def allocate(self, size_bytes: int, *, name: str) -> EmulatedBuffer:
@@ -185,14 +194,16 @@ class EmulatedDevice:
         """Execute every CTA; broken rules become findings of the report."""
         if not isinstance(module, EmulatedModule):
             raise DeviceError("the module was loaded by another device")
+        checker = self._checker(module, launch) if self.check else None
         machine = Machine(
             chip=self.properties.chip,
             memory=self._memory,
             policy=self.policy,
             seed=self.seed,
-            observers=self.observers,
+            observers=self.observers if checker is None else (*self.observers, checker),
             workers=self.workers,
             progress=self.progress,
+            instruction_budget=self.instruction_budget,
         )
         report = machine.launch(
             module,
@@ -207,8 +218,19 @@ class EmulatedDevice:
             device=self.properties.name,
             grid=launch.grid,
             seconds=report.seconds,
-            findings=report.findings,
+            findings=report.findings if checker is None else checker.conclude(report.findings),
             instructions=report.instructions,
+        )
+
+    def _checker(self, module: EmulatedModule, launch: Launch) -> Checker:
+        threads = launch.block[0] * launch.block[1] * launch.block[2]
+        return Checker(
+            module.lines,
+            grid=launch.grid,
+            cluster=launch.cluster,
+            threads=threads,
+            smem_bytes=self.properties.chip.smem_per_sm_bytes,
+            usage=self.usage,
         )
 
     def _bytes(self, buffer: Buffer) -> Matrix:

@@ -10,7 +10,7 @@ import pytest
 
 import ptxgen
 from ptxgen.commands import run
-from ptxgen.commands.verify import RACES_NOTE
+from ptxgen.commands.verify import CHECKED_NOTE
 
 Write = Callable[..., Path]
 
@@ -18,12 +18,14 @@ Write = Callable[..., Path]
 def test_a_step_at_one_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "--step", "6", "-m", "200", "-n", "136", "-k", "72", "--workers", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
-    assert [line for line in lines if line.startswith("ok")] == [
-        f"ok    M=200 N=136 K=72  grid {grid},1,1  {policy}"
-        for grid in (1, 2, 148)
+    assert [line.split()[:6] for line in lines if line.startswith("ok")] == [
+        ["ok", "200", "136", "72", grid, policy]
+        for grid in ("1", "2", "148")
         for policy in ("eager", "late", "random")
     ]
-    assert lines[-2:] == [RACES_NOTE, "step 6 (sm_100a): 9 runs, nothing found"]
+    assert CHECKED_NOTE in lines
+    assert lines[-1].startswith("step 6 (sm_100a): 9 runs (eager, late, random; seed 0), 453 CTAs, ")
+    assert lines[-1].endswith(" warp instructions: nothing found")
 
 
 def test_a_file_at_its_own_sizes_as_json(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -34,7 +36,7 @@ def test_a_file_at_its_own_sizes_as_json(naive_file: Write, capsys: pytest.Captu
         str(path),
         True,
         True,
-        False,
+        True,
     )
     assert [(r["M"], r["N"], r["K"], r["policy"], r["grid"], r["seed"]) for r in data["runs"]] == [
         (3, 33, 8, "late", [2, 3, 1], 7),
@@ -49,10 +51,12 @@ def test_wrong_numbers_are_findings(naive_file: Write, capsys: pytest.CaptureFix
     path = naive_file(("mov.u32 %left, %k;", "min.u32 %left, %k, 7;"))
     assert run(["verify", str(path), "--policy", "eager"]) == 1
     out = capsys.readouterr().out
-    assert "FAIL  M=3 N=33 K=8  grid 2,3,1  eager\n" in out
-    assert "elements differ from the reference by more than the exact result allows\n      first at D[" in out
-    assert "ok    M=1 N=1 K=1" in out
-    assert out.endswith("2 runs, 1 with findings\n")
+    assert [line.split()[:6] for line in out.splitlines() if line.startswith(("ok", "FAIL"))] == [
+        ["FAIL", "3", "33", "8", "2,3", "eager"],
+        ["ok", "1", "1", "1", "1", "eager"],
+    ]
+    assert "elements differ from the reference by more than the exact result allows\n    first at D[" in out
+    assert out.endswith("warp instructions: 1 with findings\n")
 
 
 def test_broken_rules_are_findings(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -66,7 +70,7 @@ def test_broken_rules_are_findings(naive_file: Write, capsys: pytest.CaptureFixt
 
 
 def test_an_edited_kernel_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """Twice the bytes in expect_tx: the barrier's phase never completes."""
+    """Twice the bytes in expect_tx: the barrier's phase never completes, and the bytes say why."""
     text = ptxgen.emit(ptxgen.step(4))
     path = tmp_path / "edited.ptx"
     bytes_line = next(
@@ -75,7 +79,10 @@ def test_an_edited_kernel_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[st
     path.write_text(text.replace(bytes_line, bytes_line.replace("32768", "65536")))
     assert path.read_text() != text
     assert run(["verify", str(path), "-m", "8", "-n", "8", "-k", "64", "--workers", "1"]) == 1
-    assert capsys.readouterr().out.count("error deadlock") == 3
+    out = capsys.readouterr().out
+    assert out.count("error tx-count-mismatch") == 3
+    assert "32768 bytes are outstanding\n      expected: 1 x 65536 by `mbarrier.arrive.expect_tx" in out
+    assert "arrived: 1 x 16384 by `cp.async.bulk.tensor" in out
 
 
 def test_numbers_that_nobody_can_check(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
@@ -83,7 +90,7 @@ def test_numbers_that_nobody_can_check(naive_file: Write, capsys: pytest.Capture
     assert run(["verify", str(naive_file((expect, "}"))), "--policy", "eager"]) == 0
     out = capsys.readouterr().out
     assert 'numbers not checked: the launch description has no "expect"' in out
-    assert "2 runs, nothing found" in out
+    assert "2 runs (eager; seed 0)" in out and out.endswith("nothing found\n")
 
 
 @pytest.mark.parametrize(
