@@ -199,9 +199,10 @@ def mapa(d: Decode) -> Op:
         if type(x) is int and type(y) is int:
             r[out] = one(x, y, size)
         else:
-            width = TYPE_BITS[kind]
-            pairs = zip(to_lanes(x, width).tolist(), to_lanes(y, 32).tolist(), strict=True)
-            r[out] = np.array([one(p, q, size) for p, q in pairs], dtype=UNSIGNED[width])
+            width, active = TYPE_BITS[kind], r[0].bits
+            pairs = enumerate(zip(to_lanes(x, width).tolist(), to_lanes(y, 32).tolist(), strict=True))
+            places = [one(p, q, size) if active >> lane & 1 else 0 for lane, (p, q) in pairs]
+            r[out] = np.array(places, dtype=UNSIGNED[width])
 
     return op
 
