@@ -8,10 +8,14 @@
 
 from __future__ import annotations
 
-from ptxgen.emulator.events import Event, Observer
-from ptxgen.emulator.machine import Entry, Machine, Module, Param, load_module
-from ptxgen.emulator.memory import Buffer, GlobalMemory
-from ptxgen.emulator.report import Finding, Report
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ptxgen.emulator.events import Event, Observer
+    from ptxgen.emulator.machine import Entry, Machine, Module, Param, load_module
+    from ptxgen.emulator.memory import Buffer, GlobalMemory
+    from ptxgen.emulator.report import Finding, Report
 
 __all__ = [
     "Buffer",
@@ -26,3 +30,24 @@ __all__ = [
     "Report",
     "load_module",
 ]
+
+_HOMES = {
+    "Buffer": "memory",
+    "Entry": "machine",
+    "Event": "events",
+    "Finding": "report",
+    "GlobalMemory": "memory",
+    "Machine": "machine",
+    "Module": "machine",
+    "Observer": "events",
+    "Param": "machine",
+    "Report": "report",
+    "load_module": "machine",
+}
+
+
+def __getattr__(name: str) -> Any:
+    """Imports on first use: parsing needs neither NumPy nor the machine."""
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    return getattr(importlib.import_module(f"{__name__}.{_HOMES[name]}"), name)
