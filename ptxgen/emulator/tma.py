@@ -136,15 +136,20 @@ class BoundTensor:
         region, box = self._store_region(coordinates)
         region[...] = dense.view(CHUNK).reshape(self._box_chunks())[box]
 
+    def clipped(self, coordinates: Coordinates, dense: Bytes) -> Bytes:
+        """The bytes of a dense box that `store_box` would write."""
+        _, box = self._store_region(coordinates)
+        return np.ascontiguousarray(dense.view(CHUNK).reshape(self._box_chunks())[box]).view(np.uint8)
+
     def reduce_box(self, coordinates: Coordinates, dense: Bytes, operation: str) -> None:
         """cp.reduce.async.bulk.tensor: combine a dense box with the tensor, clipped like a store.
 
         `operation` is add, min, max, inc, dec, and, or, xor; NotSupportedError when the element
         type does not have it.
         """
-        region, box = self._store_region(coordinates)
+        region, _ = self._store_region(coordinates)
         element = self.tensor_map.element_type.name
-        new = np.ascontiguousarray(dense.view(CHUNK).reshape(self._box_chunks())[box]).view(np.uint8)
+        new = self.clipped(coordinates, dense)
         old = np.ascontiguousarray(region).view(np.uint8)
         region[...] = reduce_elements(operation, element, old, new).view(CHUNK).reshape(region.shape)
 

@@ -175,6 +175,8 @@ def test_store_equals_the_oracle(data: st.DataObject) -> None:
     assert np.array_equal(memory, wanted)
     ranges = bound.write_ranges(coordinates)
     assert {address for first, count in ranges for address in range(first, first + count)} == written
+    rows = [memory[first - BASE : first - BASE + count] for first, count in ranges]
+    assert bound.clipped(coordinates, box).tobytes() == b"".join(row.tobytes() for row in rows)
 
 
 def matrix(rows: int, columns: int, box: tuple[int, int], kind: str = "f16", **fields: object) -> TensorMap:

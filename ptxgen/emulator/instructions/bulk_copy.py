@@ -43,6 +43,10 @@ def complete_tx(op: AsyncOp | None, cta: Cta, offset: int, size: int) -> None:
         cta.phase_completed(offset)
 
 
+def _poisoned(data: Any) -> bool:
+    return bool((data.view(np.uint32) == POISON32).any())
+
+
 def shared_span(cta: Cta, offset: int, size: int, write: bool) -> None:
     """Bounds of a bulk access to shared memory, and no live mbarrier under a write."""
     if not SHARED_RESERVED_BYTES <= offset <= cta.smem_end - size:
@@ -225,10 +229,8 @@ def _issue_store(
             report(op, "shared", "read", ((start, start + count),), cta.rank)
         box = tensor.map
         dense = gather_swizzled(cta.smem.data, offset, tensor.box_bytes, box.inner_box_bytes, box.swizzle)
-        if (dense.view(np.uint32) == POISON32).any():
-            unit.note(
-                "uninitialised-read", "a bulk store copies shared memory that was never written", warp, line
-            )
+        if _poisoned(dense) and _poisoned(tensor.bound.clipped(where, dense)):
+            unit.note("uninitialised-read", "a bulk store copies shared memory that was never written", warp, line)
         held.append(dense)
 
     def perform(op: AsyncOp) -> None:
@@ -339,7 +341,7 @@ def _issue_plain_store(
         if unit.observed:
             report(op, "shared", "read", ((offset, offset + count),), cta.rank)
         held.append(cta.smem.data[offset : offset + count].copy())
-        if (held[0].view(np.uint32) == POISON32).any():
+        if _poisoned(held[0]):
             unit.note("uninitialised-read", "a bulk store copies shared memory that was never written", warp, line)
 
     def perform(op: AsyncOp) -> None:
