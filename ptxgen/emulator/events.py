@@ -200,7 +200,12 @@ class AsyncIssue(Event):
     "bulk-load", "bulk-store", "bulk-reduce", "prefetch", "cp-async", "mma", "tmem-copy",
     "tmem-shift", "tmem-load", "tmem-store", "commit", "copy-arrive" (cp.async.mbarrier.arrive; its
     `detail` are the ids of the copies that it waits for). `mechanism` says what completes it:
-    "mbarrier" (with `barrier` and `owner`), "bulk-group", "cp-group", "commit", "wait"."""
+    "mbarrier" (with `barrier` and `owner`), "bulk-group", "cp-group", "commit", "wait", "wgmma-group".
+
+    kind "wgmma" is what a warpgroup issues between two wgmma.fence or commit_group: every one of its
+    four warps reports its first wgmma.mma_async of it, all with one id. It starts when the last warp
+    has issued it, reads shared memory as that warp, and is complete for all four at once. Registers
+    have no events: the machine itself reports "wgmma-register-hazard"."""
 
     kind: str
     async_id: int
@@ -227,7 +232,7 @@ class AsyncComplete(Event):
 @dataclass(slots=True, kw_only=True)
 class Commit(Event):
     """Operations gathered for completion: mechanism "mbarrier" (tcgen05.commit), "bulk-group",
-    "cp-group". `tracked` are the async ids."""
+    "cp-group", "wgmma-group". `tracked` are the async ids."""
 
     mechanism: str
     tracked: tuple[int, ...]
