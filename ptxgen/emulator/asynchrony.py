@@ -1,7 +1,8 @@
 """Asynchronous operations of one cluster: issued, pending, completed when the policy says so.
 
-Operations on the same pipe (the tensor core, per issuing thread) complete in their order; all
-others in any order. The tensor queue of a warp gathers consecutive MMAs on one accumulator, which
+Operations on the same pipe (the tensor core, per issuing thread) complete in their order, but for
+the arrivals of a commit in other CTAs, which come at some time after the work that they report; all
+others complete in any order. The tensor queue of a warp gathers consecutive MMAs on one accumulator, which
 then run as one matrix product.
 """
 
@@ -24,7 +25,9 @@ if TYPE_CHECKING:
 
 class AsyncOp:
     """One operation. `perform` does its work; a bulk store splits it into `read` (its source) and
-    `perform` (its writes). `barrier` is the (CTA rank, offset) of the mbarrier that it signals."""
+    `perform` (its writes). `barrier` is the (CTA rank, offset) of the mbarrier that it signals,
+    `reaches` the ranks of the CTAs whose memory or barriers it uses: the issuing one, unless given.
+    `lags`: later operations of its pipe may complete before it."""
 
     __slots__ = (
         "barrier",
@@ -32,10 +35,12 @@ class AsyncOp:
         "done",
         "id",
         "kind",
+        "lags",
         "lane",
         "line",
         "perform",
         "pipe",
+        "reaches",
         "read",
         "source_read",
         "waited",
@@ -53,10 +58,14 @@ class AsyncOp:
         barrier: tuple[int, int] | None = None,
         read: Callable[[AsyncOp], None] | None = None,
         pipe: tuple[int, int, int] | None = None,
+        reaches: tuple[int, ...] = (),
+        lags: bool = False,
     ) -> None:
         self.kind, self.warp, self.lane, self.line = kind, warp, lane, line
         self.cta: Cta = warp.cta
         self.perform, self.read, self.pipe, self.barrier = perform, read, pipe, barrier
+        self.reaches = reaches or (self.cta.rank,)
+        self.lags = lags
         self.id = 0
         self.source_read = read is None
         self.done = False
@@ -150,7 +159,7 @@ class Engine:
         if op.done:
             return
         if op.pipe is not None:
-            for earlier in [o for o in self.pending if o.pipe == op.pipe and o.id < op.id]:
+            for earlier in [o for o in self.pending if o.pipe == op.pipe and o.id < op.id and not o.lags]:
                 self.pending.remove(earlier)
                 self._finish(earlier)
         self.pending.remove(op)
@@ -200,26 +209,33 @@ class Engine:
             event = partial(_mma_event, self._unit.where(warp, 1 << lane, first.line), len(batch))
         op = AsyncOp(
             "mma", warp, lane, first.line, lambda op: self._mma(warp.cta, batch, op),
-            pipe=(warp.cta.rank, warp.index, lane),
+            pipe=(warp.cta.rank, warp.index, lane), reaches=_sides(warp.cta, first.key.cta_group),
         )  # fmt: skip
         self.issue(op, event)
 
     def _mma(self, cta: Cta, batch: list[MmaRequest], op: AsyncOp | None = None) -> None:
         key = batch[0].key
         steps = [(request.a, request.b) for request in batch]
+        sides = [self._unit.ctas[rank] for rank in _sides(cta, key.cta_group)]
         if op is not None and self._unit.observed:
-            self._report_mma(cta, batch, steps, op)
+            for number, side in enumerate(sides):
+                self._report_mma(side, number, batch, steps, op)
+        memories = [(side.tmem, side.smem.data) for side in sides]
         mma(
-            cta.tmem, cta.smem.data, d_address=key.d_address, steps=steps, idesc=key.idesc,
-            accumulate=batch[0].accumulate, kind=key.kind, a_in_tmem=key.a_in_tmem, scale_d=key.scale_d,
-            disabled_lanes=key.disabled_lanes, cta_group=key.cta_group,
+            *memories[0], d_address=key.d_address, steps=steps, idesc=key.idesc, accumulate=batch[0].accumulate,
+            kind=key.kind, a_in_tmem=key.a_in_tmem, scale_d=key.scale_d, disabled_lanes=key.disabled_lanes,
+            peer=memories[1] if len(memories) > 1 else None,
         )  # fmt: skip
 
-    def _report_mma(self, cta: Cta, batch: list[MmaRequest], steps: list[tuple[int, int]], op: AsyncOp) -> None:
+    def _report_mma(
+        self, cta: Cta, side: int, batch: list[MmaRequest], steps: list[tuple[int, int]], op: AsyncOp
+    ) -> None:
+        """The accesses of one CTA, which is the `side`-th of those that take part."""
         key = batch[0].key
         accesses = mma_accesses(
             d_address=key.d_address, steps=tuple(steps), idesc=key.idesc, accumulate=batch[0].accumulate,
-            kind=key.kind, a_in_tmem=key.a_in_tmem, disabled_lanes=key.disabled_lanes, cta_group=key.cta_group,
+            kind=key.kind, a_in_tmem=key.a_in_tmem, disabled_lanes=key.disabled_lanes[4 * side : 4 * side + 4],
+            cta_group=key.cta_group,
         )  # fmt: skip
         where = self._unit.place(op)
         for ranges in (accesses.a_smem, accesses.b_smem):
@@ -230,10 +246,15 @@ class Engine:
                 )
             )
         if accesses.a_tmem is not None:
-            self._unit.emit_tmem(where, "read", accesses.a_tmem, op.id)
+            self._unit.emit_tmem(where, "read", accesses.a_tmem, cta.rank, op.id)
         if accesses.reads_d:
-            self._unit.emit_tmem(where, "read", accesses.d, op.id)
-        self._unit.emit_tmem(where, "write", accesses.d, op.id)
+            self._unit.emit_tmem(where, "read", accesses.d, cta.rank, op.id)
+        self._unit.emit_tmem(where, "write", accesses.d, cta.rank, op.id)
+
+
+def _sides(cta: Cta, cta_group: int) -> tuple[int, ...]:
+    """Ranks of the CTAs that a tensor instruction of `cta` works on, the even one first."""
+    return (cta.rank,) if cta_group == 1 else (cta.rank & ~1, cta.rank | 1)
 
 
 def _mma_event(where: dict[str, Any], count: int, async_id: int) -> events.Event:

@@ -48,7 +48,8 @@ class Segment(NamedTuple):
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
 class Code:
     """`lines[s][i]` is the line of op i of segment s, and the last one that of its terminator.
-    `live_in[s]` is a bit set of slots. `shares_global`: clusters may synchronise through memory."""
+    `live_in[s]` is a bit set of slots. `shares_global`: clusters may synchronise through memory.
+    `cta_groups` has the first line of each cta_group that a tcgen05 instruction names."""
 
     entry: Function
     slots: Slots
@@ -57,6 +58,7 @@ class Code:
     lines: tuple[tuple[int, ...], ...]
     live_in: tuple[int, ...]
     shares_global: bool
+    cta_groups: dict[int, int]
 
 
 @dataclass(slots=True)
@@ -75,6 +77,7 @@ class _Item:
     accumulators: int = 0  # registers that its wgmma works on
     early_use: bool = False  # of a register that a tcgen05.ld may not have delivered yet
     shares_global: bool = False
+    cta_group: int = 0
     skip: int | None = None  # a synthetic branch: the item index that it may jump to
 
     @property
@@ -116,6 +119,7 @@ def _items(
             tmem_wait=decode.tmem_wait,
             accumulators=decode.accumulators,
             shares_global=decode.shares_global,
+            cta_group=decode.cta_group,
         )
         if isinstance(op, Ends):
             item.ends = op
@@ -198,6 +202,7 @@ class _Builder:
             lines=tuple(tuple(item.line for item in body) for body in bodies),
             live_in=tuple(live),
             shares_global=any(item.shares_global for item in self._items),
+            cta_groups={item.cta_group: item.line for item in reversed(self._items) if item.cta_group},
         )
 
     def _poison(self, live: int) -> None:

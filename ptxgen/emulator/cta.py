@@ -9,7 +9,7 @@ from ptxgen.emulator.code import Code
 from ptxgen.emulator.mbarrier import Mbarrier
 from ptxgen.emulator.memory import RANK_SHIFT, SHARED_RESERVED_BYTES, SHARED_WINDOW, Block, poisoned
 from ptxgen.emulator.tmem import Tmem
-from ptxgen.emulator.values import ALL_LANES, LANE_INDEX, LANES, POISON32, Lanes, Value
+from ptxgen.emulator.values import ALL_LANES, LANE_INDEX, LANES, POISON32, Lanes, Value, lanes_of
 from ptxgen.emulator.warp import Fragment, Warp
 from ptxgen.errors import MachineError
 
@@ -47,7 +47,7 @@ class Cta:
         self.waiters: dict[int, list[Fragment]] = {}
         self.named: dict[int, NamedBarrierState] = {}
         self._tmem: Tmem | None = None
-        self.tmem_users: list[Fragment] = []
+        self.tmem_users: list[Fragment] = []  # that wait for columns to become free
         self.register_pool = 0
         self.pool_waiters: list[Fragment] = []
         self.collectives: dict[Any, Any] = {}  # warpgroup-wide operations on their way
@@ -120,6 +120,34 @@ class Cta:
         }
         return values[base]()
 
+    # -- other CTAs of the cluster --------------------------------------------------------------
+
+    @property
+    def ended(self) -> bool:
+        return not self.live_warps
+
+    def neighbour(self, rank: int) -> Cta:
+        """A CTA of the cluster by its rank, which must still run: its memory goes when it ends."""
+        cta = self.unit.ctas[rank]
+        if cta.ended:
+            raise MachineError(
+                "exit-with-pending-async",
+                f"CTA {cta.ctaid} (rank {rank}) of the cluster has ended: its shared and tensor memory are gone",
+            )
+        return cta
+
+    def require_peer(self) -> None:
+        """The pair's other CTA, whose rank differs in bit 0 (PTX ISA 9.1 §9.7.16.5.1), must still run."""
+        self.neighbour(self.rank ^ 1)
+
+    def multicast(self, mask: int, rule: str) -> list[Cta]:
+        """The CTAs that a multicast mask names; breaking `rule` when it names none, or one too many."""
+        size = len(self.unit.ctas)
+        if not mask or mask >> size:
+            named = f"CTA {mask.bit_length() - 1} of a cluster of {size}" if mask else "no CTA"
+            raise MachineError(rule, f"the multicast mask {mask:#x} names {named}")
+        return [self.neighbour(rank) for rank in lanes_of(mask)]
+
     # -- shared addresses -----------------------------------------------------------------------
 
     def owner(self, address: int) -> tuple[Cta, int]:
@@ -132,7 +160,7 @@ class Cta:
         if rank == self.rank or (rank == 0 and len(self.unit.ctas) <= 1):
             return self, offset
         if rank < len(self.unit.ctas):
-            return self.unit.ctas[rank], offset
+            return self.neighbour(rank), offset
         if address == POISON32:
             raise MachineError("uninitialised-read", "the shared address comes from uninitialised memory or registers")
         raise MachineError("out-of-bounds", f"shared address {address:#x} names CTA {rank} of the cluster")
@@ -152,6 +180,10 @@ class Cta:
                 raise MachineError("out-of-bounds", f"mbarrier address {offset:#x} is outside shared memory")
             raise MachineError("barrier-not-initialised", f"no mbarrier was initialised at shared address {offset:#x}")
         return cta, offset, found
+
+    def barrier_at(self, offset: int) -> Mbarrier:
+        """The mbarrier at an offset in this CTA."""
+        return self.barrier(self.rank << RANK_SHIFT | offset)[2]
 
     def new_barrier(self, offset: int) -> Mbarrier:
         barrier = self.barriers.get(offset)

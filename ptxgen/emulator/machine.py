@@ -313,6 +313,8 @@ class Machine:
             broken.append(f"block {block} exceeds the entry's .maxntid {entry.maxntid}")
         if entry.cluster is not None and entry.cluster != cluster:
             broken.append(f"cluster {cluster} is not the entry's .reqnctapercluster {entry.cluster}")
+        if 2 in code.cta_groups and cluster[0] * cluster[1] * cluster[2] % 2:
+            broken.append(f"cluster {cluster} has no pairs of CTAs; line {code.cta_groups[2]} names cta_group::2")
         smem = code.layout.shared_bytes + dynamic_smem_bytes
         if dynamic_smem_bytes < 0 or smem > chip.smem_optin_bytes:
             broken.append(f"{smem} bytes of shared memory; {chip.chip} has {chip.smem_optin_bytes} for one CTA")

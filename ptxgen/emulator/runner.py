@@ -49,6 +49,8 @@ def run_units(launch: Launch, workers: int | None, progress: Progress) -> Outcom
     """Runs every cluster; returns findings, warp instructions, CTAs that ran to their end."""
     from ptxgen.emulator.machine import emitter
 
+    if len(launch.code.cta_groups) > 1:
+        return (_mixed_groups(launch),), 0, 0
     emit = emitter(launch.observers)
     count = workers if workers is not None else len(os.sched_getaffinity(0))
     together = launch.one_process or emit is not None
@@ -57,6 +59,17 @@ def run_units(launch: Launch, workers: int | None, progress: Progress) -> Outcom
             source = _run_together(launch, emit) if launch.one_process else _run_in_turn(launch, emit)
             return _gather(launch, source, progress)
     return _gather(launch, _run_parallel(launch, min(count, launch.units)), progress)
+
+
+def _mixed_groups(launch: Launch) -> Finding:
+    (_, first), (group, line) = sorted(launch.code.cta_groups.items(), key=lambda item: item[1])
+    return Finding(
+        rule="cta-group-mixed",
+        severity="error",
+        message=f"cta_group::{group} here, another in line {first}: all tcgen05 instructions of a kernel name one",
+        line=line,
+        text=launch.lines[line - 1].strip(),
+    )
 
 
 def _gather(launch: Launch, results: Iterator[_Result], progress: Progress) -> Outcome:

@@ -64,6 +64,15 @@ class Tmem:
 
     def alloc(self, columns: int) -> int | None:
         """`tcgen05.alloc`: the address, or None while no space is free and the warp has to wait."""
+        column = self.room(columns)
+        if column is None:
+            return None
+        self._allocations[column] = self._last_columns = columns
+        self._freed.difference_update(range(column, column + columns))
+        return pack_address(0, column)
+
+    def room(self, columns: int) -> int | None:
+        """The column at which an allocation would start now, with its rules checked."""
         if not self._permit:
             raise MachineError(
                 "alloc-after-relinquish", f"tcgen05.alloc of {columns} columns after relinquish_alloc_permit"
@@ -81,9 +90,7 @@ class Tmem:
             )
         for column in range(0, COLUMNS, columns):
             if all(column + columns <= first or first + size <= column for first, size in self._allocations.items()):
-                self._allocations[column] = self._last_columns = columns
-                self._freed.difference_update(range(column, column + columns))
-                return pack_address(0, column)
+                return column
         return None
 
     def dealloc(self, address: int, columns: int) -> None:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp, Engine
-from ptxgen.emulator.cluster import ClusterBarrier
+from ptxgen.emulator.cluster import ClusterBarrier, Pair
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.policy import Policy
 from ptxgen.emulator.ranges import AccessLog
@@ -24,6 +24,11 @@ from ptxgen.errors import MachineError
 if TYPE_CHECKING:
     from ptxgen.emulator.machine import Launch
     from ptxgen.emulator.tmem import TmemRegion
+
+_USES_CTA = frozenset(
+    {"mma", "commit", "tensor-load", "bulk-load", "tmem-copy", "tmem-shift", "try-cancel"}
+)  # fmt: skip
+"""Operations that write to or signal a CTA, which has to outlive them."""
 
 _MAX_FINDINGS = 100
 _IDLE_ROUNDS = 20_000
@@ -47,6 +52,7 @@ class Unit:
         self.log = AccessLog()
         self.ctas: list[Cta] = []
         self.cluster_barrier = ClusterBarrier(self)
+        self.pairs = [Pair() for _ in range(launch.cluster_size // 2)]
         for rank, ctaid in enumerate(launch.ctas_of(number)):
             self.ctas.append(Cta(self, rank, ctaid))
         self._warps = [warp for cta in self.ctas for warp in cta.warps]
@@ -70,12 +76,12 @@ class Unit:
     def place(self, op: AsyncOp) -> dict[str, Any]:
         return self.where(op.warp, 1 << op.lane, op.line)
 
-    def emit_tmem(self, where: dict[str, Any], kind: str, region: TmemRegion, async_id: int) -> None:
+    def emit_tmem(self, where: dict[str, Any], kind: str, region: TmemRegion, owner: int, async_id: int) -> None:
         for first, stop in region.lanes:
             for columns in region.columns:
                 self.emit(
                     events.TmemAccess(
-                        **where, kind=kind, tmem_lanes=(first, stop - 1), columns=columns, owner=where["cta"],
+                        **where, kind=kind, tmem_lanes=(first, stop - 1), columns=columns, owner=owner,
                         async_id=async_id,
                     )
                 )  # fmt: skip
@@ -226,6 +232,9 @@ class Unit:
         if wait.kind == "barrier":
             state = fragment.warp.cta.named[wait.target]
             return f"waits at barrier {wait.target}; {state}"
+        if wait.kind == "pair":
+            peer = self.ctas[fragment.warp.cta.rank ^ 1]
+            return f"waits for {wait.detail} in the pair's other CTA {peer.ctaid}{' (ended)' if peer.ended else ''}"
         if wait.kind == "wgmma":
             return f"waits for a group of wgmma; {wait.detail}"
         return f"waits ({wait.kind})"
@@ -256,15 +265,12 @@ class Unit:
 
     def cta_ends(self, cta: Cta, warp: Warp) -> None:
         """What must hold when the last warp of a CTA has exited."""
-        for op in list(self.engine.pending):
-            if op.cta is not cta or op in _bulk_ops(cta):
-                continue
-            if op.kind in ("mma", "commit", "tensor-load", "bulk-load", "tmem-copy"):
-                raise Stop(
-                    self.finding(
-                        "exit-with-pending-async", f"the CTA ends while its {op.kind} is not complete", op.warp, op.line
-                    )
-                )
+        for op in self.engine.pending:
+            if cta.rank in op.reaches and op.kind in _USES_CTA:
+                message = f"the CTA ends while its {op.kind} is not complete"
+                if op.cta is not cta:
+                    message = f"CTA {cta.ctaid} ends while a {op.kind} of CTA {op.cta.ctaid} is on its way to it"
+                raise Stop(self.finding("exit-with-pending-async", message, op.warp, op.line))
         last = warp.code.lines[-1][-1]
         try:
             for offset, barrier in cta.barriers.items():
@@ -279,7 +285,3 @@ class Unit:
 
     def _end(self) -> None:
         self.engine.drain()
-
-
-def _bulk_ops(cta: Cta) -> set[AsyncOp]:
-    return {op for warp in cta.warps for groups in warp.bulk.values() for op in groups.all()}

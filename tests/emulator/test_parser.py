@@ -51,8 +51,8 @@ def test_what_is_not_known_is_named(body: str, reason: str) -> None:
 
 
 def test_a_legal_form_that_is_not_modelled_says_so() -> None:
-    with pytest.raises(NotSupportedError, match=r"file.ptx:7: tcgen05.alloc with .cta_group::2"):
-        load(".reg .b32 a;\ntcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [a], 32;")
+    with pytest.raises(NotSupportedError, match=r"file.ptx:7: tcgen05.mma with .kind::i8"):
+        load(".reg .b32 a;\ntcgen05.mma.cta_group::1.kind::i8 [a], 0, 0, 0, 1;")
 
 
 def test_entry_facts() -> None:

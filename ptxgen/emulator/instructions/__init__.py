@@ -15,6 +15,7 @@ _FAMILIES = (
     "bits",
     "bulk_copy",
     "bulk_groups",
+    "bulk_plain",
     "compare",
     "control",
     "convert",
@@ -27,6 +28,7 @@ _FAMILIES = (
     "move",
     "tcgen05",
     "tcgen05_access",
+    "tcgen05_alloc",
     "warp_ops",
     "wgmma",
 )

@@ -13,15 +13,13 @@ from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Op, instruction
 from ptxgen.emulator.groups import groups_of
 from ptxgen.emulator.memory import SHARED_RESERVED_BYTES
-from ptxgen.emulator.reductions import reduce_elements
 from ptxgen.emulator.smem_layout import gather_swizzled
 from ptxgen.emulator.tensor_maps import Tensor
 from ptxgen.emulator.tma import BoundTensor
 from ptxgen.emulator.values import POISON32, Registers, lane_value, lanes_of
 from ptxgen.errors import MachineError, NotSupportedError
 
-_REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
-_REDUCED_TYPES = ("f16", "bf16", "b32", "u32", "s32", "b64", "u64", "s64", "f32", "f64")
+REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
 
 def complete_tx(op: AsyncOp | None, cta: Cta, offset: int, size: int) -> None:
@@ -43,7 +41,7 @@ def complete_tx(op: AsyncOp | None, cta: Cta, offset: int, size: int) -> None:
         cta.phase_completed(offset)
 
 
-def _poisoned(data: Any) -> bool:
+def poisoned(data: Any) -> bool:
     return bool((data.view(np.uint32) == POISON32).any())
 
 
@@ -121,7 +119,7 @@ def tensor_copy(d: Decode) -> Op:
         d.require("shared::cta", "bulk_group")
         return _tensor_store(d, rank, "")
     d.require("global", "mbarrier::complete_tx::bytes")
-    d.optional("cta_group::1", "cta_group::2")
+    pair = d.optional("cta_group::1", "cta_group::2") == "cta_group::2"
     multicast = d.flag("multicast::cluster")
     hint = d.flag("L2::cache_hint")
     destination, shift, _ = d.address()
@@ -137,22 +135,40 @@ def tensor_copy(d: Decode) -> Op:
         for lane in lanes_of(warp.bits):
             tensor, where = source.resolve(r, lane)
             cta, offset = warp.cta.owner(lane_value(r[destination], lane) + shift)
-            _, signal, _ = warp.cta.barrier(lane_value(r[barrier], lane) + barrier_shift)
-            ranks = [cta.rank]
+            holder, signal = warp.cta.owner(lane_value(r[barrier], lane) + barrier_shift)
             if mask is not None:
-                chosen = lane_value(r[mask], lane)
-                ranks = [rank for rank in range(16) if chosen >> rank & 1]
-                if not ranks or ranks[-1] >= len(warp.cta.unit.ctas):
-                    raise MachineError("illegal-tensor-copy", f"multicast mask {chosen:#x} goes beyond the cluster")
-            for rank in ranks:
-                _issue_load(warp, lane, line, tensor, where, warp.cta.unit.ctas[rank], offset, signal)
+                targets = warp.cta.multicast(lane_value(r[mask], lane), "illegal-tensor-copy")
+            elif holder is cta or (pair and holder.rank ^ 1 == cta.rank):
+                targets = [cta]
+            else:
+                raise MachineError("illegal-tensor-copy", other_barrier(cta, holder, pair))
+            for target in targets:
+                # Under cta_group::2 the signal goes to the CTA of the target's pair that is even, or odd, as the
+                # mbarrier's is (PTX ISA 9.1 §9.7.9.27.1.2).
+                signalled = warp.cta.neighbour(target.rank & ~1 | holder.rank & 1) if pair else target
+                signalled.barrier_at(signal)
+                _issue_load(warp, lane, line, tensor, where, target, offset, signalled, signal)
 
     return op
 
 
+def other_barrier(cta: Cta, holder: Cta, pair: bool = False) -> str:
+    allowed = "that CTA or the other of its pair" if pair else "that CTA, unless .cta_group::2 is given"
+    return f"a load into CTA {cta.rank} of the cluster signals an mbarrier of CTA {holder.rank}, not of {allowed}"
+
+
 def _issue_load(
-    warp: Any, lane: int, line: int, tensor: Tensor, where: tuple[int, ...], cta: Cta, offset: int, signal: int
+    warp: Any,
+    lane: int,
+    line: int,
+    tensor: Tensor,
+    where: tuple[int, ...],
+    cta: Cta,
+    offset: int,
+    signalled: Cta,
+    signal: int,
 ) -> None:
+    """Loads into `cta`, and signals the mbarrier at `signal` of `signalled`."""
     unit = cta.unit
 
     def perform(op: AsyncOp | None) -> None:
@@ -163,18 +179,20 @@ def _issue_load(
             report(op, "shared", "write", ((start, start + count),), cta.rank)
         unit.log.box(False, line, tensor.map, where)
         tensor.bound.load(where, cta.smem.data, offset)
-        complete_tx(op, cta, signal, tensor.box_bytes)
+        complete_tx(op, signalled, signal, tensor.box_bytes)
 
     if unit.engine.fast:
         perform(None)
         unit.activity += 1
         return
     tensor.bound.check(where, offset)
-    op = AsyncOp("tensor-load", warp, lane, line, perform, barrier=(cta.rank, signal))
-    unit.engine.issue(op, _issue_event(op, "mbarrier", signal, cta.rank) if unit.observed else None)
+    op = AsyncOp(
+        "tensor-load", warp, lane, line, perform, barrier=(signalled.rank, signal), reaches=(cta.rank, signalled.rank)
+    )
+    unit.engine.issue(op, issue_event(op, "mbarrier", signal, signalled.rank) if unit.observed else None)
 
 
-def _issue_event(op: AsyncOp, mechanism: str, barrier: int = -1, owner: int = 0) -> Callable[[int], events.Event]:
+def issue_event(op: AsyncOp, mechanism: str, barrier: int = -1, owner: int = 0) -> Callable[[int], events.Event]:
     where = op.cta.unit.place(op)
 
     def event(async_id: int) -> events.Event:
@@ -190,7 +208,7 @@ def tensor_reduce(d: Decode) -> Op:
     rank = _rank(d)
     _unsupported(d)
     d.flag("tile")
-    operation = d.choice(*_REDUCTIONS)
+    operation = d.choice(*REDUCTIONS)
     d.require("global", "shared::cta", "bulk_group")
     return _tensor_store(d, rank, operation)
 
@@ -229,7 +247,7 @@ def _issue_store(
             report(op, "shared", "read", ((start, start + count),), cta.rank)
         box = tensor.map
         dense = gather_swizzled(cta.smem.data, offset, tensor.box_bytes, box.inner_box_bytes, box.swizzle)
-        if _poisoned(dense) and _poisoned(tensor.bound.clipped(where, dense)):
+        if poisoned(dense) and poisoned(tensor.bound.clipped(where, dense)):
             unit.note("uninitialised-read", "a bulk store copies shared memory that was never written", warp, line)
         held.append(dense)
 
@@ -245,116 +263,7 @@ def _issue_store(
             tensor.bound.store_box(where, held.pop())
 
     op = AsyncOp("tensor-reduce" if operation else "tensor-store", warp, lane, line, perform, read=read)
-    unit.engine.issue(op, _issue_event(op, "bulk-group") if unit.observed else None)
-    groups_of(warp.bulk, lane).add(op)
-
-
-# -- plain copies -------------------------------------------------------------------------------
-
-
-@instruction("cp.async.bulk", "cp.reduce.async.bulk")
-def plain_copy(d: Decode) -> Op:
-    reduces = d.opcode.startswith("cp.reduce")
-    kind = d.type(_REDUCED_TYPES) if reduces else ""
-    target = d.choice("shared::cta", "shared::cluster", "global")
-    source = d.choice("global", "shared::cta")
-    if (target, source) == ("global", "global"):
-        d.fail("a bulk copy has a side in shared memory")
-    operation = ""
-    if reduces:
-        operation = d.choice(*_REDUCTIONS)
-        d.flag("noftz")
-    to_group = target == "global"
-    d.require("bulk_group" if to_group else "mbarrier::complete_tx::bytes")
-    if d.flag("multicast::cluster") or d.flag("cp_mask"):
-        raise NotSupportedError(f"{d.module.file}:{d.line}: this form of {d.opcode} is not modelled")
-    if reduces and not to_group:
-        raise NotSupportedError(f"{d.module.file}:{d.line}: {d.opcode} into shared memory is not modelled")
-    hint = d.flag("L2::cache_hint")
-    destination, shift, _ = d.address()
-    origin, origin_shift, _ = d.address()
-    size = d.src("u32")
-    barrier, barrier_shift = (0, 0) if to_group else d.address()[:2]
-    if hint:
-        d.src("b64")
-    if reduces:
-        d.shares_global = True
-    line = d.line
-    element = {"b32": "u32", "b64": "u64"}.get(kind, kind)
-
-    def op(r: Registers) -> None:
-        warp = r[0]
-        for lane in lanes_of(warp.bits):
-            to = lane_value(r[destination], lane) + shift
-            start = lane_value(r[origin], lane) + origin_shift
-            count = lane_value(r[size], lane)
-            if count % 16 or to % 16 or start % 16:
-                raise MachineError(
-                    "misaligned-address", f"bulk copy of {count} bytes from {start:#x} to {to:#x}: not multiples of 16"
-                )
-            if to_group:
-                _issue_plain_store(warp, lane, line, to, start, count, operation, element)
-            else:
-                _, signal, _ = warp.cta.barrier(lane_value(r[barrier], lane) + barrier_shift)
-                _issue_plain_load(warp, lane, line, to, start, count, signal, source)
-
-    return op
-
-
-def _issue_plain_load(
-    warp: Any, lane: int, line: int, to: int, start: int, count: int, signal: int, source: str
-) -> None:
-    unit = warp.cta.unit
-    cta, offset = warp.cta.owner(to)
-
-    def perform(op: AsyncOp) -> None:
-        shared_span(cta, offset, count, write=True)
-        if source == "global":
-            data = unit.launch.memory.read(start, count)
-            if unit.observed:
-                report(op, "global", "read", ((start, start + count),))
-            unit.log.span(False, line, start, count)
-        else:
-            owner, place = warp.cta.owner(start)
-            shared_span(owner, place, count, write=False)
-            data = owner.smem.data[place : place + count]
-            if unit.observed:
-                report(op, "shared", "read", ((place, place + count),), owner.rank)
-        if unit.observed:
-            report(op, "shared", "write", ((offset, offset + count),), cta.rank)
-        cta.smem.data[offset : offset + count] = data
-        complete_tx(op, cta, signal, count)
-
-    op = AsyncOp("bulk-load", warp, lane, line, perform, barrier=(cta.rank, signal))
-    unit.engine.issue(op, _issue_event(op, "mbarrier", signal, cta.rank) if unit.observed else None)
-
-
-def _issue_plain_store(
-    warp: Any, lane: int, line: int, to: int, start: int, count: int, operation: str, element: str
-) -> None:
-    unit = warp.cta.unit
-    cta, offset = warp.cta.owner(start)
-    held: list[Any] = []
-
-    def read(op: AsyncOp) -> None:
-        shared_span(cta, offset, count, write=False)
-        if unit.observed:
-            report(op, "shared", "read", ((offset, offset + count),), cta.rank)
-        held.append(cta.smem.data[offset : offset + count].copy())
-        if _poisoned(held[0]):
-            unit.note("uninitialised-read", "a bulk store copies shared memory that was never written", warp, line)
-
-    def perform(op: AsyncOp) -> None:
-        target = unit.launch.memory.read(to, count)
-        if unit.observed:
-            report(op, "global", "atomic" if operation else "write", ((to, to + count),))
-        if not unit.launch.one_process:
-            unit.log.span(True, line, to, count)
-        new = held.pop()
-        target[:] = reduce_elements(operation, element, target.copy(), new) if operation else new
-
-    op = AsyncOp("bulk-reduce" if operation else "bulk-store", warp, lane, line, perform, read=read)
-    unit.engine.issue(op, _issue_event(op, "bulk-group") if unit.observed else None)
+    unit.engine.issue(op, issue_event(op, "bulk-group") if unit.observed else None)
     groups_of(warp.bulk, lane).add(op)
 
 

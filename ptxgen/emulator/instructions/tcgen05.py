@@ -1,5 +1,4 @@
-"""tcgen05 instructions that allocate tensor memory or give work to the tensor core
-(PTX ISA 9.1 §9.7.16)."""
+"""tcgen05.mma and tcgen05.commit: work for the tensor core of a CTA or a pair (PTX ISA 9.1 §9.7.16)."""
 
 from __future__ import annotations
 
@@ -9,11 +8,9 @@ from typing import Any
 from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp, MmaKey, MmaRequest
 from ptxgen.emulator.cta import Cta
-from ptxgen.emulator.decode import Decode, Ends, Op, instruction
-from ptxgen.emulator.instructions.access import Access
+from ptxgen.emulator.decode import Decode, Op, instruction
 from ptxgen.emulator.module import Address, Immediate, Vector
 from ptxgen.emulator.values import POISON32, Registers, lane_value, lanes_of
-from ptxgen.emulator.warp import Wait
 from ptxgen.errors import MachineError, NotSupportedError
 
 
@@ -22,11 +19,9 @@ def unsupported(d: Decode, what: str) -> NotSupportedError:
 
 
 def group(d: Decode) -> int:
-    """cta_group; a pair of CTAs is not modelled."""
-    chosen = d.choice("cta_group::1", "cta_group::2")
-    if chosen == "cta_group::2":
-        raise unsupported(d, "with .cta_group::2")
-    return 1
+    """cta_group: 1, or 2 for the pair of CTAs whose ranks differ in bit 0."""
+    d.cta_group = int(d.choice("cta_group::1", "cta_group::2")[-1])
+    return d.cta_group
 
 
 def uniform(warp: Any, value: Any, what: str) -> int:
@@ -39,93 +34,6 @@ def uniform(warp: Any, value: Any, what: str) -> int:
     if value == POISON32:
         raise MachineError("uninitialised-read", f"{what} comes from uninitialised memory or registers")
     return int(value)
-
-
-# -- allocation ---------------------------------------------------------------------------------
-
-
-@instruction("tcgen05.alloc")
-def alloc(d: Decode) -> Ends:
-    group(d)
-    d.require("sync", "aligned", "b32")
-    space = d.optional("shared", "shared::cta")
-    target = Access(d, space, 4, 1)
-    count = d.src("u32")
-    line, hooks = d.line, d.hooks
-
-    def op(r: Registers) -> bool:
-        warp = r[0]
-        warp.require_converged("tcgen05.alloc")
-        cta: Cta = warp.cta
-        columns = uniform(warp, r[count], "the column count")
-        block, offset, owner = target.where(r, uniform(warp, target.addresses(r), "the destination"))
-        if owner is None:
-            raise MachineError("out-of-bounds", "tcgen05.alloc writes its result to shared memory")
-        address = cta.tmem.alloc(columns)
-        if address is None:
-            cta.tmem_users.append(warp.current)
-            return bool(warp.wait(Wait("tensor memory", line, detail=columns)))
-        owner.check_store(offset, offset + 4)
-        block.store_word(offset, 4, address)
-        cta.unit.activity += 1
-        if hooks:
-            unit = cta.unit
-            where = unit.where(warp, warp.bits, line)
-            unit.emit(events.TmemAllocation(**where, action="alloc", column=address & 0xFFFF, columns=columns))
-            spans = ((offset, offset + 4),)
-            unit.emit(
-                events.Access(
-                    **where, space="shared", kind="write", proxy="generic", ranges=spans, owner=owner.rank
-                )
-            )
-        return True
-
-    return Ends(kind="blocking", op=op, repeats=True)
-
-
-@instruction("tcgen05.dealloc")
-def dealloc(d: Decode) -> Op:
-    group(d)
-    d.require("sync", "aligned", "b32")
-    address, count = d.src("b32"), d.src("u32")
-    line, hooks = d.line, d.hooks
-
-    def op(r: Registers) -> None:
-        warp = r[0]
-        warp.require_converged("tcgen05.dealloc")
-        cta: Cta = warp.cta
-        place, columns = uniform(warp, r[address], "the TMEM address"), uniform(warp, r[count], "the column count")
-        cta.tmem.dealloc(place, columns)
-        for fragment in cta.tmem_users:
-            fragment.wait = None
-        cta.tmem_users.clear()
-        cta.unit.activity += 1
-        if hooks:
-            where = cta.unit.where(warp, warp.bits, line)
-            event = events.TmemAllocation(**where, action="dealloc", column=place & 0xFFFF, columns=columns)
-            cta.unit.emit(event)
-
-    return op
-
-
-@instruction("tcgen05.relinquish_alloc_permit")
-def relinquish(d: Decode) -> Op:
-    group(d)
-    d.require("sync", "aligned")
-    line, hooks = d.line, d.hooks
-
-    def op(r: Registers) -> None:
-        warp = r[0]
-        warp.require_converged("tcgen05.relinquish_alloc_permit")
-        warp.cta.tmem.relinquish()
-        if hooks:
-            unit = warp.cta.unit
-            unit.emit(events.TmemAllocation(**unit.where(warp, warp.bits, line), action="relinquish"))
-
-    return op
-
-
-# -- the tensor core ----------------------------------------------------------------------------
 
 
 @instruction("tcgen05.mma")
@@ -145,8 +53,8 @@ def mma(d: Decode) -> Op:
     mask: list[int] = []
     if d.operands and isinstance(d.operands[0], Vector):
         mask = d.vector("b32", write=False)
-        if len(mask) != 4:
-            d.fail(f"the lane mask has 4 registers, not {len(mask)}")
+        if len(mask) != 4 * cta_group:
+            d.fail(f"the lane mask has {4 * cta_group} registers under cta_group::{cta_group}, not {len(mask)}")
     enable, negated = _enable(d)
     scale = 0
     if d.operands:
@@ -159,6 +67,8 @@ def mma(d: Decode) -> Op:
     def op(r: Registers) -> None:
         warp = r[0]
         bits = warp.bits
+        if cta_group == 2:
+            warp.cta.require_peer()
         for lane in (bits.bit_length() - 1,) if bits & (bits - 1) == 0 else lanes_of(bits):
             d_address, p = r[target], r[enable]
             d_address = (d_address if type(d_address) is int else d_address.item(lane)) + shift
@@ -199,36 +109,50 @@ def commit(d: Decode) -> Op:
     group(d)
     d.require("mbarrier::arrive::one", "b64")
     d.flag("shared::cluster")
-    if d.flag("multicast::cluster"):
-        raise unsupported(d, "with .multicast::cluster")
+    multicast = d.flag("multicast::cluster")
     barrier, shift, _ = d.address()
+    mask = d.src("b16") if multicast else None
     line = d.line
+
+    def targets(r: Registers, lane: int) -> list[tuple[Cta, int]]:
+        """CTA and offset of every mbarrier that is to be arrived on."""
+        mine: Cta = r[0].cta
+        address = r[barrier]
+        address = (address if type(address) is int else address.item(lane)) + shift
+        if mask is None:
+            return [mine.barrier(address)[:2]]
+        _, offset = mine.owner(address)
+        ctas = mine.multicast(lane_value(r[mask], lane), "out-of-bounds")
+        for cta in ctas:
+            cta.barrier_at(offset)
+        return [(cta, offset) for cta in ctas]
 
     def op(r: Registers) -> None:
         warp = r[0]
         if warp.tensor_queue:
             warp.flush_tensor()
-        engine = warp.cta.unit.engine
+        unit = warp.cta.unit
         bits = warp.bits
         for lane in (bits.bit_length() - 1,) if bits & (bits - 1) == 0 else lanes_of(bits):
-            address = r[barrier]
-            cta, offset, _ = warp.cta.barrier((address if type(address) is int else address.item(lane)) + shift)
-            if engine.fast:
-                _arrive(None, cta, offset)
+            signalled = targets(r, lane)
+            if unit.engine.fast:
+                for cta, offset in signalled:
+                    _arrive(None, cta, offset)
                 continue
             pipe = (warp.cta.rank, warp.index, lane)
-            one = AsyncOp(
-                "commit", warp, lane, line, partial(_arrive, cta=cta, offset=offset),
-                barrier=(cta.rank, offset), pipe=pipe,
-            )  # fmt: skip
-            event = None
-            if cta.unit.observed:
-                unit = cta.unit
-                tracked = tuple(o.id for o in engine.pending if o.pipe == pipe)
-                where = unit.where(warp, 1 << lane, line)
+            where = unit.where(warp, 1 << lane, line)
+            if unit.observed:
+                tracked = tuple(o.id for o in unit.engine.pending if o.pipe == pipe and o.kind != "commit")
                 unit.emit(events.Commit(**where, mechanism="mbarrier", tracked=tracked))
-                event = _commit_event(where, offset, cta.rank)
-            engine.issue(one, event)
+            ops = [
+                AsyncOp(
+                    "commit", warp, lane, line, partial(_arrive, cta=cta, offset=offset), barrier=(cta.rank, offset),
+                    pipe=pipe, reaches=(cta.rank,), lags=cta is not warp.cta,
+                )
+                for cta, offset in signalled
+            ]  # fmt: skip
+            for one, (cta, offset) in zip(ops, signalled, strict=True):
+                unit.engine.issue(one, _commit_event(where, offset, cta.rank) if unit.observed else None)
 
     return op
 

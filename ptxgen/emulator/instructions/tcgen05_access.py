@@ -56,7 +56,7 @@ class _Form:
         unit, cta = op.cta.unit, op.cta
         packing = {"pack": self.pack, "half_split": self.half_split}
         region = cta.tmem.access_region(self.shape, self.repeats, op.warp.index, address, **packing)  # type: ignore[arg-type]
-        unit.emit_tmem(unit.where(op.warp, op.warp.live, op.line), kind, region, op.id)
+        unit.emit_tmem(unit.where(op.warp, op.warp.live, op.line), kind, region, cta.rank, op.id)
 
     def issue(self, warp: Any, kind: str, perform: Any) -> AsyncOp:
         unit = warp.cta.unit
