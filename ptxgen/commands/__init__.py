@@ -22,6 +22,7 @@ _COMMANDS = {
     "asm": "Assemble a kernel with ptxas and show what it needs.",
     "run": "Run a kernel on matrices and compare with a float64 reference.",
     "verify": "Execute a kernel at small sizes and report every broken rule.",
+    "diff": "Say what changed between two kernels.",
     "bench": "Time a kernel on a GPU beside cuBLAS.",
     "launch-template": "Print a launch description to fill in for PTX from elsewhere.",
     "cache": "Show or clear the cubins kept on disk.",

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from ptxgen.device.description import LaunchDescription, TensorMapArgument
 from ptxgen.emulator import events
 from ptxgen.review import kinds
 from ptxgen.review.barriers import MBARRIER_BYTES, Barriers
 from ptxgen.review.structure import Site, Structure
-from ptxgen.review.trace import Trace, smem_offset
 from ptxgen.review.values import Number
+
+if TYPE_CHECKING:
+    from ptxgen.review.trace import Trace
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +165,8 @@ def _width(site: Site) -> int:
 def _smem_from_trace(
     regions: _Regions, structure: Structure, description: LaunchDescription | None, trace: Trace
 ) -> None:
+    from ptxgen.review.trace import smem_offset
+
     kind_of_operation: dict[int, str] = {}
     spans: dict[tuple[str, str], list[tuple[int, int, int]]] = {}
     for event in trace.first_unit:

@@ -69,16 +69,18 @@ def record(
     problem: Mapping[str, int] | None = None,
     grid: Extent | None = None,
     policy: str = "eager",
+    check: bool = False,
 ) -> Trace:
     """Runs a kernel once with all its events kept.
 
     `problem` is by default the last of the description's `verify` sizes; a persistent kernel then runs in
     one CTA or cluster, so that it shows how phases carry over from tile to tile. The inputs are small
-    integers, the same in every call. Raises PtxError, LaunchError or NotSupportedError.
+    integers, the same in every call. With `check` the report holds the checker's findings. Raises
+    PtxError, LaunchError or NotSupportedError.
     """
     recorder = Recorder()
     chip = chip_for(ptx_target(text, name))
-    device = EmulatedDevice(chip, policy=policy, workers=1, observers=(recorder,))
+    device = EmulatedDevice(chip, policy=policy, workers=1, observers=(recorder,), check=check)
     kernel = Kernel(text, description, device, name=name)
     if problem is None:
         problem = small_problem(description)

@@ -1,0 +1,162 @@
+"""What differs between two texts, in words: each fact that changed, and no other."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from dataclasses import dataclass
+
+from ptxgen.review import kinds
+from ptxgen.review.alignment import Pair, code_of
+from ptxgen.review.facts import Facts, significance
+from ptxgen.review.structure import Site
+
+_MOST_OPCODES = 8
+"""Opcodes that a summary names for one place before it counts the others."""
+
+_NUMBER = re.compile(r"(?<![\w%.$])-?(?:0[xX][0-9a-fA-F]+|\d+)(?![\w.])")
+_EVERYWHERE = "all warps"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Change:
+    """One fact of a group, before and after; None where a side has no such fact. Where `old` is empty, `new`
+    says what changed."""
+
+    group: str
+    name: str
+    old: str | None
+    new: str | None
+
+    def __str__(self) -> str:
+        if not self.old and self.old is not None:
+            return f"{self.name}: {self.new}"
+        if self.old is None:
+            return f"{self.name}: new, {self.new}" if self.new else f"{self.name}: new"
+        if self.new is None:
+            return f"{self.name}: gone, was {self.old}" if self.old else f"{self.name}: gone"
+        return f"{self.name}: {self.old} -> {self.new}"
+
+
+def changes(old: Facts, new: Facts, pairs: tuple[Pair, ...]) -> tuple[Change, ...]:
+    """All changes, in the order in which a reviewer asks for them. `pairs` are the lines of both texts."""
+    found = []
+    for group, before in old.groups.items():
+        after = new.groups[group]
+        if group == "spec" and not (before and after):
+            continue  # a text that no spec accounts for has no choices to compare
+        found += _between(group, before, after)
+    roles = [{role.name: role.title for role in side.structure.roles} for side in (old, new)]
+    return (*found, *_between("roles", *roles), *_Instructions(old, new, pairs).changes())
+
+
+def _between(group: str, before: dict[str, str], after: dict[str, str]) -> list[Change]:
+    return [
+        Change(group=group, name=name, old=before.get(name), new=after.get(name))
+        for name in [*before, *(name for name in after if name not in before)]
+        if before.get(name) != after.get(name)
+    ]
+
+
+class _Instructions:
+    """Instructions that came, went, moved, or got other operands, by place (role and loops)."""
+
+    def __init__(self, old: Facts, new: Facts, pairs: tuple[Pair, ...]) -> None:
+        self._old, self._new = old, new
+        self._came: dict[str, Counter[str]] = {}
+        self._went: dict[str, Counter[str]] = {}
+        self._moved: Counter[tuple[str, str]] = Counter()
+        self._constants: dict[tuple[str, str, str], None] = {}
+        self._operands: Counter[str] = Counter()
+        for pair in pairs:
+            mine = old.structure.by_line.get(pair.old or 0, ())
+            theirs = new.structure.by_line.get(pair.new or 0, ())
+            if pair.state == "changed" and [s.instruction.name for s in mine] == [s.instruction.name for s in theirs]:
+                if theirs:
+                    self._other_operands(pair, theirs[0])
+            elif pair.state in ("changed", "added", "removed"):
+                self._count(mine, theirs)
+                continue
+            for site, other in zip(mine, theirs, strict=False):
+                if _place(site) != _place(other):
+                    self._moved[_place(site), _place(other)] += 1
+
+    def changes(self) -> list[Change]:
+        """In words: moves, constants, operands, then counts of synchronisation and of the rest."""
+        found = [
+            Change(group="structure", name=_several(count, "instruction"), old=f"in {before}", new=f"in {after}")
+            for (before, after), count in self._moved.items()
+        ]
+        found += [
+            Change(group="constants", name=name, old=before, new=after) for name, before, after in self._constants
+        ]
+        found += [
+            Change(group="operands", name=place, old="", new=f"other operands in {_several(count, 'instruction')}")
+            for place, count in self._operands.items()
+        ]
+        for group, synchronising in (("synchronisation", True), ("instructions", False)):
+            places = dict.fromkeys([*self._went, *self._came])
+            found += [change for place in places if (change := self._counts(group, place, synchronising))]
+        return found
+
+    def _count(self, mine: tuple[Site, ...], theirs: tuple[Site, ...]) -> None:
+        for sites, counts in ((mine, self._went), (theirs, self._came)):
+            for site in sites:
+                counts.setdefault(_place(site), Counter())[site.instruction.name] += 1
+
+    def _other_operands(self, pair: Pair, site: Site) -> None:
+        """A line with the same opcode: one other number is worth naming."""
+        assert pair.old is not None and pair.new is not None
+        before, after = (
+            code_of(side.structure.lines[line - 1]) for side, line in ((self._old, pair.old), (self._new, pair.new))
+        )
+        mine, theirs = (list(_NUMBER.finditer(text)) for text in (before, after))
+        differ = [(a, b) for a, b in zip(mine, theirs, strict=False) if a[0] != b[0]]
+        if _NUMBER.sub("#", before) == _NUMBER.sub("#", after) and len(differ) == 1:
+            was, now = differ[0]
+            name = f"{after[: now.start()]}…{after[now.end() :]}".rstrip(";")
+            place = f" ({site.place})" if site.place else ""
+            self._constants[f"{name}{place}", was[0], now[0]] = None
+        else:
+            self._operands[_place(site)] += 1
+
+    def _counts(self, group: str, place: str, synchronising: bool) -> Change | None:
+        came, went = self._came.get(place, Counter()), self._went.get(place, Counter())
+        signed = [(opcode, f"+{count} {kinds.short_name(opcode)}") for opcode, count in (came - went).items()]
+        signed += [(opcode, f"-{count} {kinds.short_name(opcode)}") for opcode, count in (went - came).items()]
+        texts = [text for opcode, text in sorted(signed, key=_rank) if _synchronises(opcode) == synchronising]
+        if not texts:
+            return None
+        totals = [_total(side, place, synchronising) for side in (self._old, self._new)]
+        listed = _cut(texts)
+        return Change(
+            group=group,
+            name=place,
+            old=str(totals[0]) if place in self._old.counts else None,
+            new=f"{totals[1]} ({listed})" if place in self._new.counts else None,
+        )
+
+
+def _rank(item: tuple[str, str]) -> int:
+    return significance(item[0])
+
+
+def _total(side: Facts, place: str, synchronising: bool) -> int:
+    return sum(count for opcode, count in side.counts.get(place, {}).items() if _synchronises(opcode) == synchronising)
+
+
+def _synchronises(opcode: str) -> bool:
+    return kinds.kind_of(opcode) in kinds.SYNCHRONISATION
+
+
+def _place(site: Site) -> str:
+    return site.place or _EVERYWHERE
+
+
+def _cut(texts: list[str]) -> str:
+    shown = ", ".join(texts[:_MOST_OPCODES])
+    return shown + (f" and {len(texts) - _MOST_OPCODES} other opcodes" if len(texts) > _MOST_OPCODES else "")
+
+
+def _several(count: int, noun: str) -> str:
+    return f"{count} {noun}{'' if count == 1 else 's'}"
