@@ -168,10 +168,9 @@ def write_docs(probes: Iterable[Probe], report: Mapping[str, Any] | None) -> str
     parts = [_INTRODUCTION]
     if report and report["cuda"]:
         gpu = report["cuda"]
-        parts.append(
-            f"Recorded {report['date']} on {gpu['name']}, driver {gpu['driver']}, "
-            f"power limit {gpu['power_limit_watts']:g} W.\n"
-        )
+        power = gpu["power_limit_watts"]
+        limit = f", power limit {power:g} W" if power else ""
+        parts.append(f"Recorded {report['date']} on {gpu['name']}, {gpu['driver']}{limit}.\n")
     rows: dict[str, list[str]] = {area: [] for area in _AREAS}
     seen: set[str] = set()
     for probe in probes:

@@ -137,7 +137,7 @@ def gpu_environment() -> dict[str, Any]:
     limits = Telemetry(address.split(b"\0", 1)[0].decode()).limits()
     return {
         "name": cuda_devices(driver)[ordinal].name,
-        "driver": f"{limits['driver']} (CUDA {'.'.join(map(str, driver.cuda_version))})",
+        "driver": driver.version_text,
         "power_limit_watts": limits["power_limit_watts"],
         "max_sm_mhz": limits["max_sm_mhz"],
     }
