@@ -235,6 +235,6 @@ def _plan(spec: GemmSpec) -> Plan:
         consumers=spec.consumers,
         staged=epilogue.store == "tma",
         pipe_depth=spec.pipe_depth,
-        tmem_columns=allocation_columns(tile.n * spec.accumulators) if chip.tmem_columns else 0,
+        tmem_columns=allocation_columns(tile.n * spec.accumulators * spec.consumers) if chip.tmem_columns else 0,
         smem_limit_bytes=chip.smem_optin_bytes,
     )

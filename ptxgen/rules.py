@@ -76,7 +76,7 @@ def violations(spec: GemmSpec) -> list[str]:
         elif name in _BUILT and value not in _BUILT[name]:
             built = ", ".join(str(item) for item in _BUILT[name])
             found.append(f"{name}={value} is not built yet (built: {built})")
-    pair = spec.step == 8
+    pair = spec.step in (8, 9)
     wanted = (2, 1, 1) if pair else (1, 1, 1)
     if spec.cluster != wanted:
         found.append(f"cluster={spec.cluster} is not built yet for step {spec.step} (built: {wanted})")
@@ -100,8 +100,8 @@ def _tile_violations(spec: GemmSpec) -> list[str]:
 def _tcgen05_violations(spec: GemmSpec) -> list[str]:
     found = []
     if spec.cta_group == 2:
-        if spec.tile.m != 256:
-            found.append(f"tile.m={spec.tile.m}: a pair's tile has 256 rows, 128 a CTA")
+        if spec.tile.m != 256 * spec.consumers:
+            found.append(f"tile.m={spec.tile.m}: a pair's MMA has 256 rows, 128 a CTA, for each of its consumers")
         if spec.tile.n not in range(32, 257, 32):
             found.append(f"tile.n={spec.tile.n}: a pair's tile has N 32 to 256 in steps of 32, half of B a CTA")
     else:
@@ -109,10 +109,17 @@ def _tcgen05_violations(spec: GemmSpec) -> list[str]:
             found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
         if spec.tile.n not in range(16, 257, 16):
             found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
-    if spec.consumers != 1:
-        found.append(f"consumers={spec.consumers}: more than one is not built yet for {spec.target}")
+    if spec.consumers != (2 if spec.step == 9 else 1):
+        found.append(f"consumers={spec.consumers}: step {spec.step} for sm_100a has {2 if spec.step == 9 else 1}")
+    elif spec.consumers * spec.accumulators * spec.tile.n > 512:
+        found.append(
+            f"tensor memory: {spec.consumers} consumers x {spec.accumulators} accumulators x {spec.tile.n} columns ="
+            f" {spec.consumers * spec.accumulators * spec.tile.n}, but an SM has 512"
+        )
     if spec.accumulators not in (1, 2):
         found.append(f"accumulators={spec.accumulators}: one, or two that alternate from tile to tile")
+    elif spec.accumulators == 2 and spec.consumers == 2:
+        found.append("accumulators=2: two consumers have an accumulator each, which fill tensor memory")
     elif spec.accumulators == 2 and spec.roles != "specialized":
         found.append("accumulators=2: only specialized roles can fill one while the other is stored")
     return found

@@ -101,10 +101,16 @@ class GemmSpec:
 
     @property
     def threads(self) -> int:
-        """Threads of a CTA: one warpgroup, and with specialized roles the warps that they add."""
+        """Threads of a CTA: one warpgroup, and with specialized roles the warps that they add.
+
+        sm_90a: a producer warpgroup beside the consumers. sm_100a: a storing warpgroup and a
+        multiplying warp for each consumer, and a loading warp.
+        """
         if self.roles == "unified":
             return 128
-        return 128 * (1 + self.consumers) if self.target == "sm_90a" else 192
+        if self.target == "sm_90a":
+            return 128 * (1 + self.consumers)
+        return 128 * self.consumers + 32 * (self.consumers + 1)
 
     @property
     def cluster_ctas(self) -> int:

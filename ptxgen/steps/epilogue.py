@@ -48,7 +48,7 @@ class Epilogue:
 
     def set_up(self) -> None:
         """Once per CTA, or once per consumer: the places in staging."""
-        if self._spec.roles == "specialized" and not self._unit.tmem_columns:
+        if self._spec.consumers > 1 or (self._spec.roles == "specialized" and not self._unit.tmem_columns):
             self._take_part()
         self._writer.set_up(self._builder.registers.get(self._source))
 
@@ -56,20 +56,24 @@ class Epilogue:
         """A consumer warpgroup: its first warp stores; its barrier, its staging, its rows of D."""
         builder, staging = self._builder, self._staging
         warp = builder.registers["warp"]
-        self._not_storer = builder.register("not_storer", GROUP, "pred")
+        self._not_storer = builder.register("not_first_warp", GROUP, "pred")
         place = builder.register("warp_of_group", GROUP)
         builder.integer("and.b32", place, warp, 3, comment="warp of the warpgroup")
         builder.compare("ne.u32", self._not_storer, place, 0, comment="its first warp stores")
         if self._spec.consumers == 1:
             return
         self._barrier_id = builder.register("epilogue_barrier", GROUP)
-        builder.integer("shr.u32", self._barrier_id, warp, 2, comment="barrier of the warpgroup: 1 or 2")
         group = builder.register("consumer_group", GROUP)
-        builder.integer("sub.u32", group, self._barrier_id, 1, comment="consumer warpgroup: 0 or 1")
+        builder.integer("shr.u32", group, warp, 2, comment="warpgroup of the CTA")
+        if self._spec.consumer_warp:
+            builder.integer("sub.u32", group, group, self._spec.consumer_warp // 4, comment="consumer: 0 or 1")
+        builder.integer("add.u32", self._barrier_id, group, 1, comment="barrier of the warpgroup: 1 or 2")
         self._group_rows = builder.register("group_rows", GROUP)
         builder.integer("mul.lo.u32", self._group_rows, group, staging.rows, comment="rows before its own")
         if staging.buffers > 1:
-            builder.integer("mul.lo.u32", group, group, staging.buffers, comment="staging buffers before its own")
+            first = builder.register("group_buffer", GROUP)
+            builder.integer("mul.lo.u32", first, group, staging.buffers, comment="staging buffers before its own")
+            group = first
         source = builder.register("group_staging", GROUP)
         builder.emit(
             StageAddress(

@@ -19,6 +19,7 @@ from ptxgen.ir.ops import (
     Return,
     Section,
     SetConstant,
+    StageAddress,
     WaitBarrier,
 )
 from ptxgen.spec import GemmSpec
@@ -66,6 +67,7 @@ class PairKernel(TmemKernel):
 
     def _end_storers(self) -> None:
         """Tensor memory is freed only when both CTAs are done."""
+        self._epilogue.drain()
 
     def _end(self) -> None:
         builder = self.builder
@@ -74,7 +76,6 @@ class PairKernel(TmemKernel):
             ClusterBarrier(comment="nothing more arrives in either CTA, both have read their accumulators"),
         )
         with builder.guard("all_done", self._not_issuer, comment="warp 0 ends", negate=True):
-            self._epilogue.drain()
             self._unit.accumulator_returned()
             self._unit.free()
         builder.emit(Return())
@@ -126,6 +127,12 @@ class PairKernel(TmemKernel):
         ):
             yield
 
+    def _take_accumulator(self, name: str, group: Register) -> None:
+        super()._take_accumulator(name, group)
+        leader = self.builder.registers["leader_acc_empty"]
+        address = self.builder.register(f"{name}_leader", name)
+        self.builder.emit(StageAddress(dst=address, base=leader, stage=group, stride=8, comment="the leader's"))
+
     def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
         if barrier != "acc_empty":
             super()._wait_accumulator(label, barrier, cursor, comment)
@@ -145,6 +152,8 @@ class PairKernel(TmemKernel):
 
     def _returned_to(self, cursor: Cursor) -> Register:
         leader = self.builder.registers["leader_acc_empty"]
+        if self._group:
+            return self.builder.registers[f"{cursor.name}_leader"]
         if cursor.stage is None:
             return leader
         address = self.builder.register(f"{cursor.name}_empty", cursor.name)

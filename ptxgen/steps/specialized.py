@@ -17,6 +17,7 @@ from ptxgen.ir.ops import (
     Return,
     Section,
     SetMaxRegisters,
+    StageAddress,
     StartCursor,
     WgmmaWait,
 )
@@ -34,7 +35,7 @@ STORER_THREADS = 128
 class SpecializedKernel(GemmKernel):
     """What the roles of both targets share: the producer and the release of stages."""
 
-    producer_warps = (0, 1)
+    producer_warps: tuple[int, int]
     """First warp and number of warps of the producer; its first warp loads."""
 
     producer_registers: int | None = None
@@ -70,7 +71,12 @@ class SpecializedKernel(GemmKernel):
             opcode, bound, title = "ne.u32", first_warp, f"{name}: warp {first_warp}"
         with builder.block() as test:
             builder.emit(Section(comment=title))
-            builder.compare(opcode, skip, builder.registers["warp"], bound, comment=f"not a {name}")
+            warp = builder.registers["warp"]
+            if warps > 1 and 0 < first_warp < self.spec.threads // 32 - warps:
+                opcode, bound = "ge.u32", warps
+                warp = builder.register(f"{name}_warp", "threads")
+                builder.integer("sub.u32", warp, builder.registers["warp"], first_warp, comment=f"warp of the {name}s")
+            builder.compare(opcode, skip, warp, bound, comment=f"not a {name}")
         with builder.block() as body:
             if registers is not None:
                 grow = name == "consumer"
@@ -182,16 +188,17 @@ class WarpgroupKernel(SpecializedKernel):
 class TmemKernel(SpecializedKernel):
     """sm_100a: one warp multiplies, a warpgroup stores; they hand the accumulators to and fro."""
 
-    producer_warps = (5, 1)
-
     def __init__(self, spec: GemmSpec) -> None:
-        stages = spec.accumulators
+        self._storer_warps = 4 * spec.consumers
+        self.producer_warps = (self._storer_warps + spec.consumers, 1)
+        stages = spec.accumulators * spec.consumers
         self._full = Barrier(name="acc_full", offset=3 * BARRIER_SLOT_BYTES, arrivals=1, stages=stages)
         readers = spec.cta_group * STORER_THREADS
         self._empty = Barrier(name="acc_empty", offset=4 * BARRIER_SLOT_BYTES, arrivals=readers, stages=stages)
         super().__init__(spec)
         assert isinstance(self._unit, Tcgen05)
         self._tcgen05: Tcgen05 = self._unit
+        self._group: Register | None = None
 
     def _barriers(self) -> tuple[Barrier, ...]:
         return (*super()._barriers(), self._full, self._empty)
@@ -210,14 +217,18 @@ class TmemKernel(SpecializedKernel):
     @contextmanager
     def multiplier(self) -> Iterator[None]:
         """One warp, in which one thread issues the MMAs."""
-        with self._role("multiplier", 4, 1, None):
+        with self._role("multiplier", self._storer_warps, self.spec.consumers, None):
+            if self.spec.consumers > 1:
+                self._group = self.builder.registers["multiplier_warp"]
+                self._tcgen05.take_rows(self._group)
             yield
 
     @contextmanager
     def storers(self) -> Iterator[None]:
         """A warpgroup, whose warps read their own lanes of tensor memory; warp 0 stores and ends."""
-        with self._role("storer", 0, 4, None):
+        with self._role("storer", 0, self._storer_warps, None):
             self._epilogue.set_up()
+            self._group = self.builder.registers.get("consumer_group")
             yield
             self._end_storers()
 
@@ -231,6 +242,8 @@ class TmemKernel(SpecializedKernel):
         """A walker over the accumulators, one step a tile."""
         builder = self.builder
         several = self.spec.accumulators > 1
+        if self._group:
+            self._take_accumulator(name, self._group)
         cursor = Cursor(
             name=name,
             stage_count=builder.registers["acc_count"] if several else None,
@@ -241,6 +254,19 @@ class TmemKernel(SpecializedKernel):
         )
         builder.emit(StartCursor(cursor=cursor, comment=f"{name} cursor"))
         return cursor
+
+    def _take_accumulator(self, name: str, group: Register) -> None:
+        """One of two consumers: its accumulator and its mbarriers, the same for every tile."""
+        builder, registers = self.builder, self.builder.registers
+        tmem = builder.register(f"{name}_tmem", name)
+        builder.integer(
+            "mad.lo.u32", tmem, group, self.spec.tile.n, self._tcgen05.tmem, comment="columns of its accumulator"
+        )
+        for barrier in ("acc_full", "acc_empty"):
+            address = builder.register(f"{name}_{barrier.removeprefix('acc_')}", name)
+            builder.emit(
+                StageAddress(dst=address, base=registers[barrier], stage=group, stride=8, comment="its mbarrier")
+            )
 
     def wait_accumulator_empty(self, cursor: Cursor) -> None:
         """Wait until the storers have read the accumulator of two tiles ago, or of the last one."""
@@ -283,6 +309,8 @@ class TmemKernel(SpecializedKernel):
 
     def _barrier_of(self, barrier: str, cursor: Cursor) -> Register:
         registers = self.builder.registers
+        if self._group:
+            return registers[f"{cursor.name}_{barrier.removeprefix('acc_')}"]
         if cursor.stage is None:
             return registers[barrier]
         address = self.builder.register(f"{cursor.name}_{barrier.removeprefix('acc_')}", cursor.name)
@@ -290,6 +318,8 @@ class TmemKernel(SpecializedKernel):
         return address
 
     def _accumulator_of(self, cursor: Cursor) -> Register:
+        if self._group:
+            return self.builder.registers[f"{cursor.name}_tmem"]
         if cursor.stage is None:
             return self._tcgen05.tmem
         address = self.builder.register(f"{cursor.name}_tmem", cursor.name)

@@ -113,6 +113,9 @@ class RowWriter(StagingWriter):
     def _place_row(self, staging: Register | None) -> None:
         builder = self.builder
         row = builder.registers["thread"]
+        if self.spec.consumers > 1:
+            row = builder.register("row", GROUP)
+            builder.integer("and.b32", row, builder.registers["thread"], 127, comment="row of the warpgroup")
         if self.staging.rows == 64:
             lane = builder.register("lane", GROUP)
             row = builder.register("row", GROUP)

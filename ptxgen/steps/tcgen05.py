@@ -36,7 +36,6 @@ class Tcgen05:
     """tcgen05 on one CTA: one elected thread issues, a commit reports completion."""
 
     single_walker = True
-    release_arrivals = 1
 
     def __init__(self, builder: Builder, spec: GemmSpec) -> None:
         self._builder = builder
@@ -48,6 +47,7 @@ class Tcgen05:
         self._idesc = register("idesc", _GROUP)
         self._bases = {name: register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self.tmem_columns = self._plan.tmem_columns
+        self.release_arrivals = spec.consumers
         writer = TmemWriter if spec.epilogue.store == "tma" else DirectWriter
         self.writer = writer(builder, spec, self._row)
 
@@ -68,7 +68,7 @@ class Tcgen05:
             FenceAfterSync(comment="TMEM is used only after its allocation"),
             ReadTmemAddress(dst=self.tmem, address=slot, comment="accumulator: lane 0, column 0"),
         )
-        if self._spec.accumulators == 1:
+        if self._spec.accumulators == self._spec.consumers == 1:
             self.writer.take_accumulator(self.tmem)
 
     def free(self) -> None:
@@ -87,14 +87,15 @@ class Tcgen05:
     def describe(self, ring: Register) -> None:
         """Compute once what every MMA needs: instruction descriptor, descriptors of stage 0."""
         spec, builder = self._spec, self._builder
+        rows = spec.tile.m // spec.consumers
         instruction = InstructionDescriptor(
-            m=spec.tile.m,
+            m=rows,
             n=spec.tile.n,
             d_type=spec.accumulate_type,
             a_type=spec.operand_type,
             b_type=spec.operand_type,
         )
-        shape = f"{spec.tile.m} x {spec.tile.n}, {spec.operand_type} -> {spec.accumulate_type}"
+        shape = f"{rows} x {spec.tile.n}, {spec.operand_type} -> {spec.accumulate_type}"
         builder.emit(
             SetConstant(
                 dst=self._idesc,
@@ -142,6 +143,12 @@ class Tcgen05:
         mask = self._builder.registers.get("pair_mask")
         self._builder.emit(CommitMma(cta_group=self._spec.cta_group, address=done, mask=mask, comment=comment))
 
+    def take_rows(self, group: Register) -> None:
+        """One of two multiplying warps: its rows of A, behind those of the first."""
+        a = self._bases["a"]
+        step = self._plan.staging.rows * self._plan.a.swizzle.span_bytes >> 4
+        self._builder.integer("mad.wide.u32", a, group, step, a, comment="its rows of A")
+
     def _stage_descriptors(self, cursor: Cursor) -> tuple[Register, Register]:
         """Descriptors of A and B in the cursor's stage."""
         if cursor.stage is None:
@@ -175,7 +182,8 @@ class TmemWriter(RowWriter):
         self._slice = builder.register("slice_tmem", "epilogue")
 
     def take_accumulator(self, tmem: Register) -> None:
-        warp = self.builder.registers["warp"]
+        several = self.spec.consumers > 1
+        warp = self.builder.registers["warp_of_group" if several else "warp"]
         lane_stride = 32 << TMEM_LANE_SHIFT
         self.builder.integer("mad.lo.u32", self._tmem_row, warp, lane_stride, tmem, comment="this warp's 32 lanes")
 

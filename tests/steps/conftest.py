@@ -23,23 +23,23 @@ def _specs(draw: DrawFn) -> GemmSpec | None:
     )
     hopper, specialized = target == "sm_90a", base.roles == "specialized"
     order = draw(st.sampled_from(("row_major", "grouped")))
-    staging = draw(st.sampled_from(("tile", "slices")))
+    staging = "tile" if base.epilogue.store == "direct" else draw(st.sampled_from(("tile", "slices")))
     consumers = draw(st.sampled_from((1, 2))) if hopper and specialized else 1
     k = draw(st.sampled_from((32, 64, 128)))
     changes: dict[str, Any] = {
         "tile": {
-            "m": draw(st.sampled_from((64, 128))) * consumers,
+            "m": base.tile.m if base.cta_group == 2 else draw(st.sampled_from((64, 128))) * consumers,
             "n": draw(st.sampled_from(range(8 if hopper else 16, 257, 8 if hopper else 16))),
             "k": k,
         },
-        "pipe_depth": 1 if base.step == 4 else draw(st.integers(2 if specialized else 1, 8)),
+        "pipe_depth": 1 if base.step <= 4 else draw(st.integers(2 if specialized else 1, 8)),
         "operand_type": draw(st.sampled_from(("f16", "bf16"))),
         "output_type": draw(st.sampled_from(("f16", "bf16", "f32"))),
         "operand_swizzle": draw(st.sampled_from([None, *(span for span in (128, 64, 32, 16) if 2 * k % span == 0)])),
         "consumers": consumers,
         "accumulators": draw(st.sampled_from((1, 2))) if specialized and not hopper else 1,
         "scheduler": {
-            "kind": draw(st.sampled_from(("grid", "persistent"))),
+            "kind": base.scheduler.kind if base.step <= 2 else draw(st.sampled_from(("grid", "persistent"))),
             "order": order,
             "group": draw(st.integers(1, 40)) if order == "grouped" else None,
         },

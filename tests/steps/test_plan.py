@@ -19,7 +19,7 @@ from ptxgen.steps import build, step
 def test_places_in_shared_memory_are_aligned_disjoint_and_inside(
     specs: SearchStrategy[GemmSpec], data: DataObject
 ) -> None:
-    program = build(data.draw(specs))
+    program = build(data.draw(specs))  # which checks it: no choices that the spec allows break a static rule
     bytes_of = [(b.offset + stage * b.stage_bytes, b.nbytes) for b in program.buffers for stage in range(b.stages)]
     bytes_of += [(b.offset + 8 * stage, 8) for b in program.barriers for stage in range(b.stages)]
     ends = 0

@@ -1,4 +1,4 @@
-"""Steps 1 to 7 give the right D on the emulator, whatever order asynchronous work takes.
+"""Steps 1 to 9 give the right D on the emulator, whatever order asynchronous work takes.
 
 The oracle is a float64 product computed here. Integer inputs have one right answer, the exact sum
 rounded once; normal ones are held to |d - ref| <= ulp(ref)/2 + 2 (K + 1) 2^-24 (|A| . |B|^T) in every
@@ -53,6 +53,11 @@ def specs() -> Iterator[tuple[GemmSpec, tuple[int | None, ...]]]:
         small = {"staging": "slices", "staging_buffers": 2}
         yield ptxgen.step(7).replace(pipe_depth=depth, accumulators=2, epilogue=small), (1, 2, 40)
     yield ptxgen.step(3), (None,)
+    for depth in (2, 5):
+        yield ptxgen.step(8).replace(pipe_depth=depth), (2, 6, 40)
+        yield ptxgen.step(8).replace(pipe_depth=depth, tile={"n": 96}, accumulators=2), (2, 40)
+    yield ptxgen.step(9), (2, 6, 40)
+    yield ptxgen.step(9).replace(pipe_depth=2, tile={"n": 128}, output_type="f16"), (2, 4, 40)
 
 
 CASES = list(specs())
