@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import difflib
+import importlib
 import re
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
-from ptxgen.render import emit
+from ptxgen.errors import SpecError
+from ptxgen.render import emit, render
 from ptxgen.spec import GemmSpec, parse_settings
-from ptxgen.steps import step
+from ptxgen.steps import STEPS, step
 
 
 def split(text: str) -> tuple[str, str]:
@@ -80,3 +84,66 @@ def test_one_choice_changes_the_lines_that_speak_of_it(settings: tuple[str, ...]
     lines = changed(body(step(6)), body(parse_settings(step(6), settings)))
     assert 0 < len([line for line in lines if line[0] == "+"]) <= limit
     assert all(re.search(words, line) for line in lines)
+
+
+# ---- no choice is ignored -------------------------------------------------------------------
+
+ALTERNATIVES: dict[str, tuple[str, ...]] = {
+    "tile.m": ("64", "128", "256", "512"),
+    "tile.n": ("64", "96", "128"),
+    "tile.k": ("32", "64", "128"),
+    "pipe_depth": ("1", "2", "3"),
+    "operand_type": ("f16", "bf16"),
+    "output_type": ("f16", "bf16", "f32"),
+    "operand_swizzle": ("64", "32", "16"),
+    "consumers": ("1", "2"),
+    "accumulators": ("1", "2"),
+    "cta_group": ("1", "2"),
+    "scheduler.kind": ("single", "grid", "persistent"),
+    "scheduler.order": ("row_major", "grouped"),
+    "scheduler.group": ("3",),
+    "epilogue.slice_n": ("16", "64"),
+    "epilogue.staging": ("tile", "slices"),
+    "epilogue.staging_buffers": ("2", "3"),
+    "epilogue.unroll": ("true", "false"),
+    "epilogue.store": ("tma", "direct"),
+    "load": ("tma", "threads"),
+    "roles": ("unified", "specialized"),
+}
+SLICES = "epilogue.staging=slices"
+
+
+def starting_points() -> Iterator[Any]:
+    for item in STEPS.values():
+        for target in item.targets:
+            for start in ((), (SLICES,)):
+                reason = ""
+                if item.number <= 3:
+                    reason = "stores without staging take any staging"
+                elif target == "sm_90a" and not start:
+                    reason = "whole tiles on sm_90a take any slice"
+                marks = [pytest.mark.xfail(reason=reason)] if reason else []
+                yield pytest.param(item.number, target, start, marks=marks)
+
+
+def unchecked(spec: GemmSpec) -> str:
+    """The text of a spec without the static check, which takes most of the time."""
+    return split(render(importlib.import_module(f"ptxgen.steps.step{spec.step}").build(spec)))[1]
+
+
+@pytest.mark.parametrize(("number", "target", "start"), list(starting_points()))
+def test_a_choice_that_is_taken_changes_the_text(number: int, target: str, start: tuple[str, ...]) -> None:
+    """A value that the spec allows has an effect, or it is refused; it is never ignored."""
+    spec = parse_settings(step(number, target=target), start)
+    usual = unchecked(spec)
+    ignored = []
+    for name, values in ALTERNATIVES.items():
+        for value in values:
+            try:
+                other = parse_settings(spec, (f"{name}={value}",))
+            except SpecError:
+                continue
+            by_name_only = name == "epilogue.slice_n" and other.plan == spec.plan  # what "auto" had chosen
+            if other != spec and not by_name_only and unchecked(other) == usual:
+                ignored.append(f"{name}={value}")
+    assert not ignored

@@ -55,14 +55,15 @@ def test_swizzled_panels_repeat_from_their_own_start(specs: SearchStrategy[GemmS
 def test_panels_cover_the_tile_exactly(specs: SearchStrategy[GemmSpec], data: DataObject) -> None:
     spec = data.draw(specs)
     plan, tile = spec.plan, spec.tile
-    for operand, rows in ((plan.a, tile.m), (plan.b, tile.n)):
+    for operand, extent in ((plan.a, tile.m), (plan.b, tile.n)):
+        rows = extent // spec.cta_group  # a pair of CTAs shares the tile's operands
         assert operand.panels * operand.panel_k == tile.k
         assert operand.panel_k * 2 == operand.swizzle.span_bytes
         assert operand.tile_bytes == rows * tile.k * 2
     staging = plan.staging
     assert staging.panels * staging.panel_columns == staging.columns
     assert staging.columns == (tile.n if spec.epilogue.staging == "tile" else plan.slice_n)
-    assert staging.rows * plan.consumers == tile.m
+    assert staging.rows * plan.consumers == tile.m // spec.cta_group
     assert tile.n % plan.slice_n == 0
     # A slice is whole panels of a row, or a panel's row is whole slices.
     assert plan.slice_bytes % staging.panel_span == 0 or staging.panel_span % plan.slice_bytes == 0
