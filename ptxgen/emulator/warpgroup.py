@@ -274,6 +274,7 @@ class Member:
         return self.holdings.setdefault(block, Holding(block))
 
     def _report_unfenced(self, instruction: Instruction) -> None:
+        self.unfenced &= ~instruction.bits  # once is enough
         self.warp.cta.unit.note(
             RULE,
             "no wgmma.fence stands between this mma and what touched its registers before"
