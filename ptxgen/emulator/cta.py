@@ -73,7 +73,9 @@ class Cta:
             # A special register, or an offset in shared memory, whose address names this CTA.
             values[slot] = self._special(what, index) if isinstance(what, str) else what | self.rank << RANK_SHIFT
         live = ALL_LANES if lanes == LANES else (1 << lanes) - 1
-        return Warp(self, index, self.code, values, live)
+        warp = Warp(self, index, self.code, values, live)
+        warp.registers_per_thread = launch.registers_per_thread
+        return warp
 
     def _special(self, name: str, warp: int) -> Value:
         """A special register's value at the start of a warp."""

@@ -217,8 +217,11 @@ class Unit:
             f"line {self._line_of(f)}: {self._describe(f)}"
             for f in self._fragments()
         ]
-        first = next(self._fragments())
         message = "no warp can go on and nothing is pending:\n  " + "\n  ".join(lines)
+        for f in self._fragments():
+            if f.wait is not None and f.wait.kind == "registers":
+                return Stop(self.finding("register-pool-exhausted", message, f.warp, f.wait.line))
+        first = next(self._fragments())
         return Stop(self.finding("deadlock", message, first.warp, self._line_of(first)))
 
     def _describe(self, fragment: Fragment) -> str:
@@ -229,6 +232,9 @@ class Unit:
             rank, offset = wait.target
             state = self.ctas[rank].barriers[offset].describe()
             return f"waits for mbarrier {offset:#x} ({wait.detail}); {state}"
+        if wait.kind == "registers":
+            wanted, have, pool = wait.detail
+            return f"waits for {wanted} registers a thread; it has {have}, and {pool} are in the CTA's pool"
         if wait.kind == "barrier":
             state = fragment.warp.cta.named[wait.target]
             return f"waits at barrier {wait.target}; {state}"
