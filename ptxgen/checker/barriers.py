@@ -48,6 +48,8 @@ class Mbarrier:
     """Warp -> the last phase that it has seen end."""
     asked: dict[int, int] = field(default_factory=dict)
     """Warp -> the phase in which its unanswered test first failed."""
+    missed: set[int] = field(default_factory=set)
+    """Warps that have missed a phase."""
     users: dict[int, tuple[int, int, int]] = field(default_factory=dict)
     """Warp -> epoch, lanes and line of its last use."""
     visible_to: set[tuple[int, int, bool]] = field(default_factory=set)

@@ -123,10 +123,13 @@ def _touch(
             memory.touch_by_lane(cells, whole, None, agent, write)
         return
     count = int(stops[0] - starts[0])
-    which = np.array(lane_list(lanes), np.int32)
+    active = lane_list(lanes)
+    which = np.array(active, np.int32)
     for bits, agent in agents:
-        chosen = slice(None) if bits == lanes else np.flatnonzero(bits >> which & 1)
-        mine, who = starts[chosen], which[chosen]
+        mine, who = starts, which
+        if bits != lanes:
+            chosen = [place for place, lane in enumerate(active) if bits >> lane & 1]
+            mine, who = starts[chosen], which[chosen]
         if count == 1:
             memory.touch_by_lane(cells, mine, who, agent, write)
         else:

@@ -7,10 +7,13 @@ from ptxgen.emulator.report import Finding
 
 
 def explain(cluster: Cluster, deadlock: Finding) -> bool:
-    """Whether the deadlock has a cause with a rule of its own, which then is a finding: an awaited
-    mbarrier on which all have arrived, and whose bytes do not add up."""
+    """Whether the deadlock has a cause with a rule of its own, which then is a finding: a wait whose
+    phase is over, or an mbarrier on which all have arrived, and whose bytes do not add up."""
     explained = False
     for barrier in cluster.mbarriers.values():
+        if barrier.missed and not barrier.asked.keys().isdisjoint(barrier.missed):
+            explained = True
+            continue
         if not barrier.asked or barrier.pending or not barrier.outstanding_bytes:
             continue
         number = min(barrier.asked)

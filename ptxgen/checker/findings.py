@@ -205,6 +205,7 @@ class Findings:
                 "  missing: what keeps the barrier from running two phases ahead of this wait"
             )
 
+        barrier.missed.add(cluster.warp(event).number)
         self._add("phase-overrun", cluster, cluster.warp(event), event.line, 0, message)
 
     def bytes_mismatch(self, cluster: Cluster, barrier: Mbarrier, warp: Warp, line: int, state: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from ptxgen.checker.operations import MATRIX_KINDS, Operation
+from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation
 from ptxgen.checker.order import Agent, Verdict
 
 
@@ -86,8 +86,13 @@ def rule_of(space: str, first: Agent, second: Agent, first_writes: bool, second_
     if isinstance(first, Operation):
         if space == "tensor" and not isinstance(second, Operation):
             return "tmem-use-after-dealloc"
-        if first_writes and not second_writes:
+        if first_writes and not second_writes and not (space == "tensor" and _by_different_warps(first, second)):
             return "read-before-complete"
         if not first_writes and space != "tensor":
             return "stage-released-early" if first.kind in MATRIX_KINDS else "source-overwritten-in-flight"
     return _RACES[space]
+
+
+def _by_different_warps(first: Operation, second: Agent) -> bool:
+    """Whether these are loads or stores of tensor memory that different warps run."""
+    return first.kind in TENSOR_MEMORY_ACCESSES and first.warp != second.warp

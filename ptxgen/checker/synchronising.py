@@ -148,8 +148,8 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
     if event.phase == 0:
         return
     ended = event.phase - 1
-    last = barrier.seen_phase.get(warp.number)
-    if last is not None and ended - last > 2 and not _aware(views[0], barrier.before):
+    last = barrier.seen_phase.get(warp.number, -1)
+    if ended - last > 2 and not _aware(views[0], barrier.before):
         cluster.findings.missed_phase(cluster, barrier, event, last)
     barrier.seen_phase[warp.number] = ended
     observation = barrier.seen.get(warp.number)
@@ -170,8 +170,8 @@ def _failed(cluster: Cluster, barrier: Mbarrier, event: events.MbarrierWait, war
     if event.phase - first >= 2:
         cluster.findings.missed_phase(cluster, barrier, event, first - 1)
         return
-    last = barrier.seen_phase.get(warp.number)
-    if last is not None and event.phase - last > 2:
+    last = barrier.seen_phase.get(warp.number, -1)
+    if event.phase - last > 2:
         _, view = warp.views(event.lanes)[0]
         if not _aware(view, barrier.published):
             cluster.findings.missed_phase(cluster, barrier, event, last)
@@ -179,8 +179,14 @@ def _failed(cluster: Cluster, barrier: Mbarrier, event: events.MbarrierWait, war
 
 def _aware(view: View, published: Clock) -> bool:
     """Whether the view knows that the phase which published this has ended."""
-    return not published.done & ~view.clock.done and all(
-        epoch_of(own) >= epoch_of(other) for own, other in zip(view.clock.warps, published.warps, strict=True)
+    known = view.clock
+    return (
+        not published.done & ~known.done
+        and all(epoch_of(own) >= epoch_of(other) for own, other in zip(known.warps, published.warps, strict=True))
+        and all(
+            epoch_of(known.knows(thread >> 5, thread & 31)) >= epoch_of(value)
+            for thread, value in published.lanes.items()
+        )
     )
 
 

@@ -1,0 +1,102 @@
+"""Which rule catches each mutant of a kernel: the checker's own examination.
+
+`python -m ptxgen.review.mutations` writes docs/mutations.md from the kernels in generated/;
+`--check` only compares.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from ptxgen.checker import RULES
+from ptxgen.device.choice import chip_for
+from ptxgen.device.description import LaunchDescription, launch_in_header
+from ptxgen.device.emulated import EmulatedDevice
+from ptxgen.device.kernel import Kernel
+from ptxgen.device.verification import Case, Run, cases, run_case
+from ptxgen.errors import LaunchError
+from ptxgen.review.mutants import Mutant, mutants
+from ptxgen.toolchain import ptx_target
+
+_SCHEDULES = ("eager", "late", "random")
+_BUDGET = 300_000
+"""Warp instructions for a cluster; the largest kernel needs a tenth of it at these sizes."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Outcome:
+    """What the runs of a mutant found: the rules broken, those of the checker first, and whether
+    numbers were wrong."""
+
+    errors: tuple[str, ...] = ()
+    warnings: tuple[str, ...] = ()
+    wrong_numbers: bool = False
+
+    @property
+    def harmless(self) -> bool:
+        """Whether nothing noticed."""
+        return not self.errors and not self.warnings and not self.wrong_numbers
+
+    def joined(self, other: Outcome) -> Outcome:
+        """What either has found."""
+        errors = dict.fromkeys((*self.errors, *other.errors))
+        return Outcome(
+            errors=tuple(sorted(errors, key=lambda rule: RULES[rule].found_by == "machine")),
+            warnings=tuple(dict.fromkeys((*self.warnings, *other.warnings))),
+            wrong_numbers=self.wrong_numbers or other.wrong_numbers,
+        )
+
+    def __str__(self) -> str:
+        words = [*self.errors, *(f"{rule} (warning)" for rule in self.warnings)]
+        if self.wrong_numbers and not self.errors:
+            words.append("wrong numbers")
+        return ", ".join(words)
+
+
+class Examination:
+    """A kernel whose mutants are run."""
+
+    def __init__(self, text: str, name: str) -> None:
+        description = launch_in_header(text, name)
+        if description is None:
+            raise LaunchError(f"{name} has no launch description in its header")
+        self.text, self.name = text, name
+        self._description: LaunchDescription = description
+        self._chip = chip_for(ptx_target(text, name))
+
+    def mutants(self) -> Iterator[Mutant]:
+        return mutants(self.text)
+
+    def kernel(self, text: str) -> Kernel:
+        """The kernel with another text, on a device that checks it."""
+        device = EmulatedDevice(self._chip, workers=1, check=True, instruction_budget=_BUDGET)
+        return Kernel(text, self._description, device, name=self.name)
+
+    def examine(self, mutant: Mutant) -> Outcome:
+        """Runs a mutant under every schedule at the size that has the most to find, and at the others
+        until something is found."""
+        kernel = self.kernel(mutant.text)
+        every = self._cases(kernel)
+        found = Outcome()
+        for number, case in enumerate(every):
+            if number >= len(_SCHEDULES) and (found.errors or found.wrong_numbers):
+                break
+            found = found.joined(_outcome(run_case(kernel, case)))
+        return found
+
+    def _cases(self, kernel: Kernel) -> list[Case]:
+        """The largest size comes first, and there one CTA."""
+        every = cases(kernel, {}, None, _SCHEDULES, (0,))
+        if kernel.description.persistent:
+            every = [case for case in every if case.grid is not None]
+        return sorted(every, key=lambda case: -case.problem["K"])
+
+
+def _outcome(run: Run) -> Outcome:
+    wrong = bool(run.report.guard_damage) or (run.comparison is not None and not run.comparison.matches)
+    return Outcome(errors=_rules(run, "error"), warnings=_rules(run, "warning"), wrong_numbers=wrong)
+
+
+def _rules(run: Run, severity: str) -> tuple[str, ...]:
+    return tuple(dict.fromkeys(one.rule for one in run.report.findings if one.severity == severity))
