@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptxgen.checker import synchronising
 from ptxgen.checker.clocks import merge
 from ptxgen.checker.cluster import Cluster
-from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation
+from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
 from ptxgen.checker.order import Agent
 from ptxgen.emulator import events
 
@@ -68,11 +68,11 @@ def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:
     if not shares:
         return
     (operation,) = shares
-    one = (event.kind == "write", (event.tmem_lanes, event.columns))
+    write, region = event.kind == "write", (event.owner, event.tmem_lanes, event.columns)
     if operation.kind in MATRIX_KINDS:
-        operation.tensor_accesses.append(one)  # which of them is the accumulator is known at the end
+        operation.tensor_accesses.append((write, region))  # which is the accumulator is known at the end
     else:
-        cluster.tensor[event.owner].access(operation, *one[1], one[0])
+        _touch_tensor(cluster, operation, write, region)
 
 
 def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
@@ -116,8 +116,12 @@ def _matrix_product(cluster: Cluster, operation: Operation) -> None:
     """A product's accesses to tensor memory: what it writes is its accumulator; that it reads it too
     adds nothing to the write."""
     operation.region = frozenset(region for write, region in operation.tensor_accesses if write)
-    memory = cluster.tensor[operation.cta]
     for write, region in operation.tensor_accesses:
         if write or region not in operation.region:
-            memory.access(operation, *region, write)
+            _touch_tensor(cluster, operation, write, region)
     operation.tensor_accesses.clear()
+
+
+def _touch_tensor(cluster: Cluster, operation: Operation, write: bool, region: TensorRegion) -> None:
+    owner, lanes, columns = region
+    cluster.tensor[owner].access(operation, lanes, columns, write)

@@ -15,8 +15,8 @@ BULK_LOADS = frozenset({"tensor-load", "bulk-load"})
 _REDUCTIONS = frozenset({"tensor-reduce", "bulk-reduce"})
 TENSOR_MEMORY_ACCESSES = frozenset({"tmem-load", "tmem-store"})
 
-TensorRegion = tuple[tuple[int, int], tuple[int, int]]
-"""Lanes [first, last] and columns [first, stop)."""
+TensorRegion = tuple[int, tuple[int, int], tuple[int, int]]
+"""CTA rank, lanes [first, last] and columns [first, stop)."""
 TensorAccess = tuple[bool, TensorRegion]
 """Whether it writes, and where."""
 
