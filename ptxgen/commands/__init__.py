@@ -23,6 +23,7 @@ _COMMANDS = {
     "run": "Run a kernel on matrices and compare with a float64 reference.",
     "verify": "Execute a kernel at small sizes and report every broken rule.",
     "diff": "Say what changed between two kernels.",
+    "explain": "Explain a kernel, or a line of it.",
     "bench": "Time a kernel on a GPU beside cuBLAS.",
     "launch-template": "Print a launch description to fill in for PTX from elsewhere.",
     "cache": "Show or clear the cubins kept on disk.",

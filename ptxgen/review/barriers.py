@@ -7,6 +7,7 @@ start and a step; such starts also tell where one array of barriers ends and the
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ptxgen.emulator.module import Address, Register, Symbol
@@ -15,6 +16,7 @@ from ptxgen.review.structure import Site, Structure
 from ptxgen.review.values import Number
 
 MBARRIER_BYTES = 8
+_NAMELESS = "mbarrier at "
 _NUMBERED = re.compile(r"%[a-z]{1,3}\d+$")
 """A register name that a compiler counted out, and that says nothing."""
 
@@ -64,12 +66,49 @@ def uses_of(structure: Structure) -> tuple[tuple[Barriers, ...], tuple[Use, ...]
         if action != "init" and place is not None and place.step and isinstance(place.value, int)
     }
     groups = _groups(inits, starts)
+    uses = _assigned(found, groups)
+    while lone := next((at for at in range(1, len(groups)) if _only_waited_for(groups, at, uses)), 0):
+        groups = (*groups[: lone - 1], _joined(groups[lone - 1], groups[lone]), *groups[lone + 1 :])
+        uses = _assigned(found, groups)
+    return groups, uses
+
+
+def _assigned(
+    found: Sequence[tuple[Site, str, Number | None, int | None]], groups: Sequence[Barriers]
+) -> tuple[Use, ...]:
     at = {address: group for group in groups for address in group.addresses}
-    uses = []
-    for site, action, place, number in found:
-        group = at.get(place.value) if place is not None and isinstance(place.value, int) else None
-        uses.append(Use(site=site, action=action, barriers=group, number=number))
-    return groups, tuple(uses)
+    return tuple(
+        Use(
+            site=site,
+            action=action,
+            barriers=at.get(place.value) if place is not None and isinstance(place.value, int) else None,
+            number=number,
+        )
+        for site, action, place, number in found
+    )
+
+
+def _only_waited_for(groups: Sequence[Barriers], at: int, uses: Sequence[Use]) -> bool:
+    """Whether a nameless group, at which nobody arrives, is really the end of the array before it: a waiter whose
+    index does not begin at 0 looks as if it walked an array of its own."""
+    before, here = groups[at - 1], groups[at]
+    return (
+        not any(use.barriers is here and use.action not in ("init", "end", "wait") for use in uses)
+        and any(use.barriers is here and use.action == "wait" for use in uses)
+        and here.addresses[0] == before.addresses[-1] + MBARRIER_BYTES
+        and here.name.startswith(_NAMELESS)
+        and before.name.startswith(_NAMELESS)
+        and before.counts[0] == here.counts[0]
+    )
+
+
+def _joined(one: Barriers, other: Barriers) -> Barriers:
+    return Barriers(
+        name=one.name,
+        addresses=one.addresses + other.addresses,
+        counts=one.counts + other.counts,
+        lines=one.lines + other.lines,
+    )
 
 
 _Init = tuple[Site, Number | None, int | None]
@@ -100,7 +139,7 @@ def _groups(inits: list[_Init], starts: set[int]) -> tuple[Barriers, ...]:
             names.append(name)
     return tuple(
         Barriers(
-            name=name or f"mbarrier at {addresses[0]}",
+            name=name or f"{_NAMELESS}{addresses[0]}",
             addresses=tuple(addresses),
             counts=tuple(placed[address][2] for address in addresses),
             lines=tuple(placed[address][0].line for address in addresses),

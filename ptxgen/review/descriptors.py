@@ -16,11 +16,14 @@ _UNKNOWN = "not known from the text"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """One operand of an MMA: what it is, its value as far as known, and the meaning."""
+    """One operand of an MMA: what it is, its value as far as known, the meaning, and of a matrix in shared
+    memory where it begins, with the step of its stages."""
 
     operand: str
     value: str
     meaning: str
+    start: int | None = None
+    step: int = 0
 
 
 def decoded_operands(site: Site) -> tuple[Decoded, ...]:
@@ -73,9 +76,14 @@ def _operand(operand: str, value: Known, family: str) -> Decoded:
         if value.step:
             return Decoded(operand=operand, value="", meaning=_UNKNOWN)
         return Decoded(operand=operand, value=f"{number:#x}", meaning=f"not legal: {error}")
-    start = f"from {found.start_address}" + (f" + {value.step * 16} x i" if value.step else "")
     layout = f"swizzle {found.swizzle.name}, stride {found.stride_byte_offset} B"
     if found.swizzle.span_bytes <= 16:
         layout += f", leading {found.leading_byte_offset} B"
     which = " (the first warp's)" if per_warp else ""
-    return Decoded(operand=operand, value=f"{number:#x}{which}", meaning=f"{start}, {layout}")
+    return Decoded(
+        operand=operand,
+        value=f"{number:#x}{which}",
+        meaning=layout,
+        start=found.start_address,
+        step=value.step * 16,
+    )

@@ -104,7 +104,8 @@ def _row(pair: Pair, comparison: Comparison, fold: str) -> Row:
     old = "" if pair.old is None else comparison.old.structure.lines[pair.old - 1]
     new = "" if pair.new is None else comparison.new.structure.lines[pair.new - 1]
     changed = pair.state not in UNCHANGED
-    old_parts, new_parts = ((old, False),), ((new, False),)
+    old_parts: Parts = ((old, False),)
+    new_parts: Parts = ((new, False),)
     if pair.old is not None and pair.new is not None and changed:
         old_parts, new_parts = _marked(old, new)
     return Row(

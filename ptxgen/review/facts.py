@@ -169,7 +169,7 @@ class Facts:
                 if one.operand == "instruction descriptor":
                     found.setdefault("instruction descriptor", f"{one.value} ({one.meaning})")
                 elif one.operand not in found:
-                    found[one.operand] = one.meaning.partition(", ")[2] or one.meaning
+                    found[one.operand] = one.meaning
         return found
 
 

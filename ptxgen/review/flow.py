@@ -11,7 +11,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 
 from ptxgen.emulator.module import Function, FunctionName, Instruction, Label
-from ptxgen.review.values import Condition, Context, State, address_value, execute, join
+from ptxgen.review.arithmetic import execute
+from ptxgen.review.values import Condition, Context, State, address_value, join
 
 _ENDS = ("ret", "exit", "trap")
 _WAIT_LENGTH = 12

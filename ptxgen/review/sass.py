@@ -41,7 +41,7 @@ def sass_lines(old: Source, new: Source, ptxas_paths: Sequence[Path]) -> Iterato
     for opcode in sorted(counts[0] | counts[1]):
         if counts[0][opcode] != counts[1][opcode]:
             yield f"  {opcode}: {counts[0][opcode]} -> {counts[1][opcode]}"
-    yield from difflib.unified_diff(code[0], code[1], *names, n=_CONTEXT, lineterm="")
+    yield from difflib.unified_diff(code[0], code[1], names[0], names[1], n=_CONTEXT, lineterm="")
 
 
 def instructions(sass: str) -> list[str]:

@@ -292,7 +292,8 @@ def _sections(lines: Sequence[str]) -> list[str]:
     for number, line in enumerate(lines):
         text = line.strip()
         if text.startswith("//") and line[:1].isspace() and number and not lines[number - 1].strip():
-            current = text.strip("/ ").strip()
+            heading = text.strip("/ ").strip()
+            current = current if heading.endswith("inline asm") else heading
         found.append(current)
     return found
 
