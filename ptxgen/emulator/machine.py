@@ -11,7 +11,7 @@ from ptxgen.emulator.code import Code, build_code
 from ptxgen.emulator.events import Event, Observer
 from ptxgen.emulator.instructions import load_all
 from ptxgen.emulator.memory import SHARED_RESERVED_BYTES, Block, GlobalMemory, poisoned
-from ptxgen.emulator.module import Function, Parameter, ParsedModule, Variable
+from ptxgen.emulator.module import Function, Immediate, Parameter, ParsedModule, Variable
 from ptxgen.emulator.parser import parse
 from ptxgen.emulator.policy import ELECTIONS, POLICIES
 from ptxgen.emulator.report import Report
@@ -253,18 +253,22 @@ class Machine:
             elect=self.elect,
             instruction_budget=self.instruction_budget,
             one_process=code.shares_global,
-            registers_per_thread=self._registers(entry, block),
+            registers_per_thread=self._registers(entry, code, block),
             observers=self.observers,
         )
 
-    def _registers(self, entry: Entry, block: Extent) -> int:
-        """Registers per thread at launch, by the entry's directives (0: not known)."""
+    def _registers(self, entry: Entry, code: Code, block: Extent) -> int:
+        """Registers per thread at launch, by the entry's directives (0: not known). ptxas 13 gives no
+        more than the largest setmaxnreg.inc asks for."""
         if entry.maxnreg is not None:
-            return entry.maxnreg
-        if entry.minnctapersm is not None:
+            limit = entry.maxnreg
+        elif entry.minnctapersm is not None:
             threads = block[0] * block[1] * block[2] * entry.minnctapersm
-            return min(self.chip.max_registers_per_thread + 1, self.chip.registers_per_sm // threads) & ~7
-        return 0
+            limit = min(self.chip.max_registers_per_thread + 1, self.chip.registers_per_sm // threads) & ~7
+        else:
+            return 0
+        grown = [item.operands[0] for item in code.entry.instructions if item.name.startswith("setmaxnreg.inc")]
+        return min(limit, max((int(g.value) for g in grown if isinstance(g, Immediate)), default=limit))
 
     def _argument(
         self, parameter: Parameter, argument: Argument, maps: TensorMaps, held: list[Any]
