@@ -51,7 +51,6 @@ def render(program: Program) -> str:
         program=program,
         version="{}.{}".format(*program.ptx_version),
         launch_lines=tuple(f"launch: {program.launch}".splitlines()),
-        has_register_budgets=any(role.registers for role in program.roles),
         body=body,
     )
     return "\n".join(_tidy(text.splitlines())) + "\n"

@@ -99,9 +99,25 @@ def _layout(program: Program) -> Iterator[str]:
             yield f"named barrier {named.name}: id {named.id}, legal are 1 to 15"
         if named.threads % WARP_THREADS or not 0 < named.threads <= program.threads:
             yield f"named barrier {named.name}: {named.threads} threads of {program.threads}"
+    yield from _registers(program)
     for role in program.roles:
         if role.registers is not None and (role.registers % 8 or not 24 <= role.registers <= 256):
             yield f"role {role.name}: {role.registers} registers; setmaxnreg takes 24 to 256 by 8"
+
+
+def _registers(program: Program) -> Iterator[str]:
+    """What the roles take must be what others have given up."""
+    budgets = [(role, role.registers) for role in program.roles if role.registers is not None]
+    if not budgets:
+        return
+    if program.entry_registers is None:
+        yield "roles change their registers, but the number at entry is not given: ptxas ignores setmaxnreg"
+        return
+    warps = sum(role.warps * registers for role, registers in budgets)
+    has = sum(role.warps for role, _ in budgets) * program.entry_registers
+    if warps > has:
+        wants = " + ".join(f"{role.warps} x {registers}" for role, registers in budgets)
+        yield f"roles want {wants} = {warps} registers a lane, but start with {has}: setmaxnreg.inc never returns"
 
 
 def _names(program: Program) -> Iterator[str]:

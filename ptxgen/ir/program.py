@@ -51,6 +51,8 @@ class Program:
     launch: str
     threads: int
     cluster_ctas: int
+    entry_registers: int | None
+    """Registers a thread starts with, where roles change them: setmaxnreg needs a known number."""
     smem_bytes: int
     smem_limit_bytes: int
     tmem_columns: int

@@ -56,6 +56,8 @@ class GemmKernel:
     A step calls `set_up`, takes its cursors, writes down its loops, and calls `finish`.
     """
 
+    entry_registers: int | None = None
+
     released_stages = 1
     """mbarriers that report released stages: one, or one of each stage."""
 
@@ -458,6 +460,7 @@ class GemmKernel:
             launch=launch_text(spec),
             threads=spec.threads,
             cluster_ctas=spec.cluster_ctas,
+            entry_registers=self.entry_registers,
             smem_bytes=self.plan.smem_bytes,
             smem_limit_bytes=chip.smem_optin_bytes,
             tmem_columns=chip.tmem_columns,

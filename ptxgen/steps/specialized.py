@@ -128,6 +128,8 @@ class WarpgroupKernel(SpecializedKernel):
     producer_warps = (0, 4)
     producer_registers = 24
     consumer_registers = 240
+    entry_registers = 168
+    """An SM's 65,536 registers for three warpgroups; for two, enough that the consumer's can grow."""
 
     def __init__(self, spec: GemmSpec) -> None:
         super().__init__(spec)

@@ -81,7 +81,7 @@ def test_its_directives_follow_the_target(spec: GemmSpec, text: str) -> None:
     assert f"\n.version {version}\n.target {spec.target}\n.address_size 64\n" in text
     assert text.count(".extern .shared .align 1024 .b8 smem[];") == 1
     assert f"\n.reqntid {spec.threads}\n" in text
-    assert ("\n.minnctapersm 1\n" in text) == ("setmaxnreg" in text)
+    assert ("\n.maxnreg 168\n" in text) == ("setmaxnreg" in text)
     assert text.count(".param .align 128 .b8") == (3 if spec.load == "tma" else 0)
 
 
