@@ -198,8 +198,9 @@ class Fence(Event):
 class AsyncIssue(Event):
     """An asynchronous operation starts. kind: "tensor-load", "tensor-store", "tensor-reduce",
     "bulk-load", "bulk-store", "bulk-reduce", "prefetch", "cp-async", "mma", "tmem-copy",
-    "tmem-shift", "tmem-load", "tmem-store", "commit", "copy-arrive" (cp.async.mbarrier.arrive; its
-    `detail` are the ids of the copies that it waits for). `mechanism` says what completes it:
+    "tmem-shift", "tmem-load", "tmem-store", "commit", "copy-arrive" (cp.async.mbarrier.arrive).
+    `detail` holds a tensor copy's coordinates (innermost first), the number of MMAs, or the ids of the copies
+    that a copy-arrive waits for. `mechanism` says what completes it:
     "mbarrier" (with `barrier` and `owner`), "bulk-group", "cp-group", "commit", "wait", "wgmma-group".
 
     kind "wgmma" is what a warpgroup issues between two wgmma.fence or commit_group: every one of its

@@ -189,15 +189,17 @@ def _issue_load(
     op = AsyncOp(
         "tensor-load", warp, lane, line, perform, barrier=(signalled.rank, signal), reaches=(cta.rank, signalled.rank)
     )
-    unit.engine.issue(op, issue_event(op, "mbarrier", signal, signalled.rank) if unit.observed else None)
+    unit.engine.issue(op, issue_event(op, "mbarrier", signal, signalled.rank, where) if unit.observed else None)
 
 
-def issue_event(op: AsyncOp, mechanism: str, barrier: int = -1, owner: int = 0) -> Callable[[int], events.Event]:
+def issue_event(
+    op: AsyncOp, mechanism: str, barrier: int = -1, owner: int = 0, detail: Any = None
+) -> Callable[[int], events.Event]:
     where = op.cta.unit.place(op)
 
     def event(async_id: int) -> events.Event:
         return events.AsyncIssue(
-            **where, kind=op.kind, async_id=async_id, mechanism=mechanism, barrier=barrier, owner=owner
+            **where, kind=op.kind, async_id=async_id, mechanism=mechanism, barrier=barrier, owner=owner, detail=detail
         )
 
     return event
@@ -263,7 +265,7 @@ def _issue_store(
             tensor.bound.store_box(where, held.pop())
 
     op = AsyncOp("tensor-reduce" if operation else "tensor-store", warp, lane, line, perform, read=read)
-    unit.engine.issue(op, issue_event(op, "bulk-group") if unit.observed else None)
+    unit.engine.issue(op, issue_event(op, "bulk-group", detail=where) if unit.observed else None)
     groups_of(warp.bulk, lane).add(op)
 
 
