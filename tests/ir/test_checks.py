@@ -111,8 +111,16 @@ FAULTS: dict[str, tuple[Callable[[Program], Program], str]] = {
         "named barrier epilogue: 160 threads of 128",
     ),
     "a register budget that setmaxnreg refuses": (
-        lambda p: with_role(p, 100),
+        lambda p: dataclasses.replace(with_role(p, 100), entry_registers=168),
         "role all: 100 registers; setmaxnreg takes 24 to 256 by 8",
+    ),
+    "a register budget with no number to start from": (
+        lambda p: with_role(p, 96),
+        "roles change their registers, but the number at entry is not given: ptxas ignores setmaxnreg",
+    ),
+    "more registers than others have given up": (
+        lambda p: dataclasses.replace(with_role(p, 240), entry_registers=168),
+        "roles want 4 x 240 = 960 registers a lane, but start with 672: setmaxnreg.inc never returns",
     ),
     "a register declared twice": (
         lambda p: with_register(p, p.registers[0]),
