@@ -27,6 +27,9 @@ def access(cluster: Cluster, event: events.Access) -> None:
         _acquire_location(cluster, event)
     lanes = 0 if shares else event.lanes
     if event.space == "shared":
+        for share in shares:
+            if share.kind == "cp-async":
+                share.copies.append((event.owner, event.lanes, event.ranges))
         cluster.shared[event.owner].access(agents, event.ranges, lanes, write)
     else:
         cluster.globals.access(agents, event.ranges, lanes, write)
@@ -55,12 +58,11 @@ def _acquire_location(cluster: Cluster, event: events.Access) -> None:
 def _release_location(cluster: Cluster, event: events.Access) -> None:
     warp = cluster.warp(event)
     order = event.order if event.order in ("release", "acq_rel", "sc") else "relaxed"
-    brought = synchronising.released(warp, event.lanes, order)
-    if brought is not None:
-        place = _place(event)
-        held = cluster.locations.get(place, cluster.nothing)
-        path = cluster.paths.of((event.line,))
-        cluster.locations[place] = cluster.gather(held, brought, warp.number, place, path)
+    brought = synchronising.released(cluster, warp, event.lanes, order)
+    place = _place(event)
+    held = cluster.locations.get(place, cluster.nothing)
+    path = cluster.paths.of((event.line,))
+    cluster.locations[place] = cluster.gather(held, brought, warp.number, place, path)
 
 
 def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:

@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ptxgen.checker.memory import Memory, lane_list
+from ptxgen.checker.memory import Memory, lane_list, whole_number
+from ptxgen.checker.operations import Operation
 from ptxgen.checker.order import Agent
 from ptxgen.checker.shadow import Cells, Where
 from ptxgen.emulator.events import BoxRanges, Ranges
@@ -36,6 +37,12 @@ class SharedMemory(Memory):
     def access(self, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
         """Bytes [start, stop) each, for the agents' lanes in order or, if one, for all."""
         _touch(self, self._cells, agents, ranges, lanes, write)
+
+    def take_over(self, operation: Operation, agent: Agent, ranges: Ranges) -> None:
+        """What an operation wrote last becomes the agent's write."""
+        granule = self._cells.granule
+        for start, stop in ranges:
+            self._cells.rename(((start // granule, stop // granule),), whole_number(operation), whole_number(agent))
 
     def describe(self, cells: Cells, where: Where, hits: npt.NDArray[np.bool_]) -> str:
         return f"bytes {_spans(cells.granule, where, hits)} of shared memory"

@@ -112,6 +112,14 @@ class Clock:
         )  # fmt: skip
 
 
+def execution_of(clock: Clock, nothing: Clock, observations: int) -> Clock:
+    """The part of a clock that relaxed synchronisation passes on: that work on tensor memory is over,
+    where a tcgen05.fence or commit stands behind it (PTX ISA 9.1 §9.7.16.6.4), and which phases have
+    been seen. It says nothing of other memory."""
+    done = clock.done & (clock.fenced | observations)
+    return nothing.with_operations(done, 0, clock.fenced)
+
+
 def empty(warps: int) -> Clock:
     """Knows nothing of any of `warps` warps."""
     none = (0,) * warps

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ptxgen.checker.barriers import Mbarrier, Meeting
 from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
-from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, members, merge, path_of, stamp
+from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, members, merge, path_of, stamp
 from ptxgen.checker.findings import Findings
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent, Order, Verdict
@@ -45,6 +45,8 @@ class Cluster:
         self.accesses: list[Access] = [None]  # type: ignore[list-item]  # numbers start at 1
         self.facts: list[Operation | Observation] = []
         """What the bits of the clocks' sets stand for."""
+        self.observations = 0
+        """The bits of those facts that are observations."""
         self.operations: dict[int, Operation] = {}
         """By their number among the facts."""
         self._by_async_id: dict[int, list[Operation]] = {}
@@ -112,6 +114,7 @@ class Cluster:
 
     def new_observation(self, warp: Warp, line: int) -> Observation:
         observation = Observation(len(self.facts), warp.number, line)
+        self.observations |= observation.bit
         self.facts.append(observation)
         return observation
 
@@ -121,6 +124,10 @@ class Cluster:
         if new:
             self._pass_on(new, source, warp.number, path)
         view.clock = acquire(view.clock, other, self.paths, path)
+
+    def executed(self, clock: Clock) -> Clock:
+        """What relaxed synchronisation passes on of a clock."""
+        return execution_of(clock, self.nothing, self.observations)
 
     def gather(self, held: Clock, other: Clock, source: object, holder: object, path: int = 0) -> Clock:
         """What `holder` holds after `source` has added to it."""

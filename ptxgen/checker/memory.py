@@ -48,7 +48,7 @@ class Memory(ABC):
 
     def touch(self, cells: Cells, box: Box, agent: Agent, write: bool) -> None:
         """The agent as a whole reads or writes a box of cells, one block if there is one."""
-        mine = _number(agent)
+        mine = whole_number(agent)
         block = cells.blocks.get(box)
         if block is not None:
             if block.writes:
@@ -73,7 +73,7 @@ class Memory(ABC):
         accesses all."""
         if cells.blocks:
             cells.dissolve(((int(where.min()), int(where.max()) + 1),))
-        mine: Any = _number(agent) if lanes is None else agent.number << 5 | lanes
+        mine: Any = whole_number(agent) if lanes is None else agent.number << 5 | lanes
         self._touch_cells(cells, where, lanes, mine, agent, write)
 
     def _touch_cells(
@@ -213,7 +213,7 @@ class Memory(ABC):
         return clock.knows(access.warp, lane) >> 20 >= access.epoch
 
 
-def _number(agent: Agent) -> int:
+def whole_number(agent: Agent) -> int:
     """An agent's number in the cells that it accesses as a whole."""
     if isinstance(agent, Operation):
         return -1 - agent.number

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from ptxgen.checker.clocks import Clock
 from ptxgen.checker.threads import View, Warp
+from ptxgen.emulator.events import Ranges
 
 MATRIX_KINDS = frozenset({"mma", "wgmma"})
 BULK_LOADS = frozenset({"tensor-load", "bulk-load"})
@@ -39,14 +40,15 @@ class Operation:
     proxy fence and `bridge` all it knew then; `after` what it knew at its last
     tcgen05.fence::after_thread_sync, on `after_line`. `order` numbers its issue among all events.
     `paths` says for each holder of knowledge (warp or barrier) along which path it learned of the
-    operation. `tracked` are the bits of the operations that a commit speaks for; `strong`: it
-    updates its destination atomically.
+    operation. `tracked` are the bits of the operations that a commit speaks for; `strong`: it updates
+    its destination atomically. `copies` are the bytes that each lane's cp.async writes, as (CTA rank,
+    lane bit, ranges); they become the lane's own writes when it has waited for them.
     """
 
     __slots__ = (
-        "after", "after_line", "bit", "bridge", "clock", "commit_line", "cta", "epoch", "fence_line", "kind", "lane",
-        "lanes", "line", "number", "order", "paths", "proxied", "region", "strong", "tensor_accesses", "tracked",
-        "warp",
+        "after", "after_line", "bit", "bridge", "clock", "commit_line", "copies", "cta", "epoch", "fence_line", "kind",
+        "lane", "lanes", "line", "number", "order", "paths", "proxied", "region", "strong", "tensor_accesses",
+        "tracked", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -71,6 +73,7 @@ class Operation:
         self.tracked = 0
         self.strong = kind in _REDUCTIONS
         self.commit_line = self.fence_line = 0
+        self.copies: list[tuple[int, int, Ranges]] = []
         self.tensor_accesses: list[TensorAccess] = []
         self.region: frozenset[TensorRegion] = frozenset()
 

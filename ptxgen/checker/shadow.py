@@ -69,6 +69,12 @@ class Cells:
     def read(self, where: Where, number: Any) -> None:
         self._reads[_index(where)] = number
 
+    def rename(self, box: Box, old: int, new: int) -> None:
+        """Gives the last write of some cells another number."""
+        self.dissolve(box)
+        numbers = self._writes[_index(box)]
+        numbers[numbers == old] = new
+
     def dissolve(self, box: Box) -> None:
         """Turns the blocks that a box meets into cells."""
         for place in [place for place in self.blocks if _meet(place, box)]:

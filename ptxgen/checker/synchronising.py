@@ -81,15 +81,14 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         return
     warp = cluster.warp(event)
     operation = cluster.operation(event.async_id, warp) if event.async_id else None
-    brought: Clock | None = None
+    brought = cluster.nothing
     if operation is not None:
         brought = operation.outcome()
     elif not event.async_id:
         _use(cluster, barrier, event, warp, [view for _, view in warp.views(event.lanes)])
-        brought = released(warp, event.lanes, event.order)
+        brought = released(cluster, warp, event.lanes, event.order)
         cluster.synchronises(warp, event.line)
-    if brought is not None:
-        barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
+    barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
     barrier.phase_lines.add(event.line)
     barrier.pending -= event.count
     barrier.count -= event.dropped
@@ -99,14 +98,15 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         _end_phase(cluster, barrier, event)
 
 
-def released(warp: Warp, lanes: int, order: str) -> Clock | None:
+def released(cluster: Cluster, warp: Warp, lanes: int, order: str) -> Clock:
     """What an arrive with this ordering passes on."""
     if not order.startswith("relaxed"):
         return warp.release(lanes)
-    passed: Clock | None = None
+    passed = cluster.nothing
     for _, view in warp.views(lanes):
+        passed = merge(passed, cluster.executed(view.clock))
         if view.released is not None:
-            passed = view.released if passed is None else merge(passed, view.released)
+            passed = merge(passed, view.released)
     return passed
 
 
@@ -157,10 +157,11 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
         observation = barrier.seen[warp.number] = cluster.new_observation(warp, event.line)
     path = cluster.paths.join(barrier.published_path, cluster.paths.of((event.line,)))
     for view in views:
+        learned = barrier.published
         if event.order.startswith("relaxed"):
-            view.pending = barrier.published if view.pending is None else merge(view.pending, barrier.published)
-        else:
-            cluster.learn(warp, view, barrier.published, barrier, path)
+            view.pending = learned if view.pending is None else merge(view.pending, learned)
+            learned = cluster.executed(learned)
+        cluster.learn(warp, view, learned, barrier, path)
         if not view.clock.done & observation.bit:
             view.clock = view.clock.with_operations(observation.bit, 0)
 
@@ -217,9 +218,8 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
     cluster.synchronises(warp, event.line)
     meeting.lines.add(event.line)
     if event.action == "arrive":
-        brought = released(warp, event.lanes, event.order)
-        if brought is not None:
-            meeting.gathered = cluster.gather(meeting.gathered, brought, warp.number, meeting)
+        brought = released(cluster, warp, event.lanes, event.order)
+        meeting.gathered = cluster.gather(meeting.gathered, brought, warp.number, meeting)
     else:
         path = cluster.paths.of(meeting.lines)
         for view in warp.change(event.lanes):
@@ -328,13 +328,29 @@ def wait_group(cluster: Cluster, event: events.WaitGroup) -> None:
     bits = 0
     for one in event.covered:
         operation = cluster.operation(one, warp)
-        if operation is not None:
+        if operation is not None and operation.copies:
+            _take_over(cluster, event, operation)
+        elif operation is not None:
             bits |= operation.bit
             _credit(cluster, operation, warp, event.line)
     if not bits:
         return
     for view in warp.change(event.lanes):
         view.clock = view.clock.with_operations(0 if event.read_only else bits, bits)
+
+
+def _take_over(cluster: Cluster, event: events.WaitGroup, operation: Operation) -> None:
+    """A lane has waited for its cp.async: what they wrote, it has written."""
+    kept = []
+    for copy in operation.copies:
+        owner, lane, ranges = copy
+        if lane & event.lanes:
+            _, agent = cluster.thread_agents(event, uniform=True, write=True)[0]
+            agent.line = operation.line
+            cluster.shared[owner].take_over(operation, agent, ranges)
+        else:
+            kept.append(copy)
+    operation.copies = kept
 
 
 def _credit(cluster: Cluster, operation: Operation, warp: Warp, line: int) -> None:
