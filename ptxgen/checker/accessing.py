@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from ptxgen.checker import synchronising
 from ptxgen.checker.clocks import merge
 from ptxgen.checker.cluster import Cluster
@@ -15,14 +17,14 @@ _COMMITTED_KINDS = frozenset({"mma", "tmem-copy", "tmem-shift"})
 
 def access(cluster: Cluster, event: events.Access) -> None:
     write = event.kind != "read"
-    agents: list[tuple[int, Agent]]
     shares = cluster.shares(event.async_id) if event.async_id else []
-    strong = False
-    if shares:
-        agents = [(event.lanes, share) for share in shares]
-    else:
-        strong = event.order != "weak" or event.kind == "atomic"
-        agents = cluster.thread_agents(event, uniform=len(event.ranges) == 1, write=write, strong=strong)
+    strong = not shares and (event.order != "weak" or event.kind == "atomic")
+    agents: Sequence[tuple[int, Agent]] = [(event.lanes, share) for share in shares]
+    if not shares:
+        agents = threads = cluster.thread_agents(event, uniform=len(event.ranges) == 1, write=write, strong=strong)
+        for _, thread in threads:
+            thread.value = event.value
+            thread.all_proxies = event.line == cluster.allocation_line
     if strong and event.kind != "write":
         _acquire_location(cluster, event)
     lanes = 0 if shares else event.lanes
@@ -80,6 +82,8 @@ def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:
 def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
     if event.action == "relinquish":
         return
+    if event.action == "alloc":
+        cluster.allocation_line = event.line
     memory = cluster.tensor[event.cta]
     for _, agent in cluster.thread_agents(event, uniform=True, write=True):
         memory.access(agent, (0, 127), (event.column, event.column + event.columns), True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -16,7 +17,7 @@ from ptxgen.emulator.events import BoxRanges, Ranges
 if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
 
-Agents = list[tuple[int, Agent]]
+Agents = Sequence[tuple[int, Agent]]
 """The agents of one access, with the lanes that each of them stands for."""
 
 _Reading = tuple[Agents, Ranges, int]

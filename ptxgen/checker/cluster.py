@@ -51,6 +51,8 @@ class Cluster:
         """By their number among the facts."""
         self._by_async_id: dict[int, list[Operation]] = {}
         self.pending_operations = 0
+        self.allocation_line = 0
+        """The line of the last tcgen05.alloc, whose store to shared memory comes right after it."""
         self.tensor_work: dict[int, int] = {}
         """Thread -> the bits of its work on the tensor core."""
         self.shared = [SharedMemory(self, shape.smem_bytes) for _ in range(shape.ctas)]
@@ -72,11 +74,11 @@ class Cluster:
 
     def thread_agents(
         self, event: Event, *, uniform: bool, write: bool, strong: bool = False
-    ) -> list[tuple[int, Agent]]:
+    ) -> list[tuple[int, Access]]:
         """The access of an event, one for each group of lanes that know the same."""
         warp = self.warp(event)
         warp.last_access = warp.epoch
-        agents: list[tuple[int, Agent]] = []
+        agents: list[tuple[int, Access]] = []
         for lanes, view in warp.views(event.lanes):
             access = Access(
                 len(self.accesses), warp, view, lanes, event.line, self.now, uniform=uniform, write=write, strong=strong

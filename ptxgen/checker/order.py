@@ -31,9 +31,14 @@ class Verdict(Enum):
 class Access:
     """An access by threads. `number` counts those of a cluster, `order` all events. `uniform`: all
     `lanes` access the same cells, else each its own. `strong`: an atomic or otherwise
-    morally strong access, which does not race with others of that kind."""
+    morally strong access, which does not race with others of that kind. `all_proxies`: the store of
+    tcgen05.alloc, which keeps its order with all accesses to the address (PTX ISA 9.1 §9.7.16.6.1).
+    `value` is what all lanes write, where it is one."""
 
-    __slots__ = ("cta", "epoch", "lanes", "line", "number", "order", "strong", "uniform", "view", "warp", "write")
+    __slots__ = (
+        "all_proxies", "cta", "epoch", "lanes", "line", "number", "order", "strong", "uniform", "value", "view",
+        "warp", "write",
+    )  # fmt: skip
 
     def __init__(
         self, number: int, warp: Warp, view: View, lanes: int, line: int, order: int, *, uniform: bool, write: bool,
@@ -42,6 +47,13 @@ class Access:
         self.number, self.warp, self.cta, self.view, self.lanes = number, warp.number, warp.cta, view, lanes
         self.epoch, self.line, self.order = warp.epoch, line, order
         self.uniform, self.write, self.strong = uniform, write, strong
+        self.all_proxies = False
+        self.value: tuple[int, ...] | None = None
+
+
+    def same_store(self, other: Access) -> bool:
+        """Whether both write one value by one instruction: several warps may store what all of them know."""
+        return self.write and other.write and self.line == other.line and self.value == other.value is not None
 
 
 Agent = Access | Operation
@@ -101,6 +113,8 @@ class Order:
             own = first.warp << 5 | lane == second.of_thread and first.order < second.order
             if not own and not self._knows(clock, first, lane):
                 return Verdict.UNORDERED
+            if first.all_proxies:
+                continue
             proxied = max(clock.knows_proxied(first.warp, lane), second.proxied if own else 0)
             if epoch_of(proxied) >= first.epoch:
                 self._paths.need(path_of(proxied))

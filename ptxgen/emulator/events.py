@@ -74,7 +74,8 @@ class Access(Event):
     """Bytes read or written. space: "shared" | "global"; kind: "read" | "write" | "atomic"; proxy:
     "generic" | "async". For generic accesses ranges are per active lane, lane ascending (one range
     when all lanes share an address); `owner` is the CTA rank whose SMEM it is. `order` is the
-    instruction's ordering: "weak", "relaxed", "acquire", "release", "acq_rel", "volatile"."""
+    instruction's ordering: "weak", "relaxed", "acquire", "release", "acq_rel", "volatile". `value`
+    are the words that all lanes of a store write to the same address, where they are equal."""
 
     space: str
     kind: str
@@ -83,6 +84,7 @@ class Access(Event):
     owner: int = 0
     async_id: int = 0
     order: str = "weak"
+    value: tuple[int, ...] | None = None
 
 
 @dataclass(slots=True, kw_only=True)

@@ -186,6 +186,7 @@ def report_access(
     cta: Cta | None,
     lanes: int,
     async_id: int = 0,
+    value: tuple[int, ...] | None = None,
 ) -> None:
     """Tells observers of one access; offsets are relative to the block."""
     warp = r[0]
@@ -201,7 +202,7 @@ def report_access(
     unit.emit(
         events.Access(
             **unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
-            owner=cta.rank if cta is not None else 0, order=order, async_id=async_id,
+            owner=cta.rank if cta is not None else 0, order=order, async_id=async_id, value=value,
         )
     )  # fmt: skip
 

@@ -251,7 +251,8 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
         unit = warp.cta.unit
         unit.activity += 1
         if hooks:
-            report_access(access, r, "write", order, block, offset, cta, warp.bits)
+            same = tuple(values) if all(type(v) is int for v in values) else None
+            report_access(access, r, "write", order, block, offset, cta, warp.bits, value=same)
         if cta is None and address >= GLOBAL_BASE:
             unit.log.span(True, line, address, total)
 
