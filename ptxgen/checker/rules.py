@@ -86,7 +86,7 @@ RULES = _rules(
      "PTX ISA 9.1 §9.7.13 (.aligned)"),
     ("cancel-after-failure", "error", "machine",
      "clusterlaunchcontrol.try_cancel after a query has shown that an earlier one failed",
-     "PTX ISA 9.1 §9.7.13.17.1"),
+     "PTX ISA 9.1 §9.7.13.17 (clusterlaunchcontrol.try_cancel)"),
     ("cta-group-mixed", "error", "machine", "tcgen05 instructions of one kernel name different cta_groups",
      "PTX ISA 9.1 §9.7.16.5 (CTA pairs)"),
     ("register-pool-exhausted", "error", "machine", "setmaxnreg asks for registers that the CTA does not have",

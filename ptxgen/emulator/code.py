@@ -49,6 +49,7 @@ class Segment(NamedTuple):
 class Code:
     """`lines[s][i]` is the line of op i of segment s, and the last one that of its terminator.
     `live_in[s]` is a bit set of slots. `shares_global`: clusters may synchronise through memory.
+    `cancels_clusters`: it has clusterlaunchcontrol.try_cancel.
     `cta_groups` has the first line of each cta_group that a tcgen05 instruction names."""
 
     entry: Function
@@ -58,6 +59,7 @@ class Code:
     lines: tuple[tuple[int, ...], ...]
     live_in: tuple[int, ...]
     shares_global: bool
+    cancels_clusters: bool
     cta_groups: dict[int, int]
 
 
@@ -77,6 +79,7 @@ class _Item:
     accumulators: int = 0  # registers that its wgmma works on
     early_use: bool = False  # of a register that a tcgen05.ld may not have delivered yet
     shares_global: bool = False
+    cancels_clusters: bool = False
     cta_group: int = 0
     skip: int | None = None  # a synthetic branch: the item index that it may jump to
 
@@ -119,6 +122,7 @@ def _items(
             tmem_wait=decode.tmem_wait,
             accumulators=decode.accumulators,
             shares_global=decode.shares_global,
+            cancels_clusters=decode.cancels_clusters,
             cta_group=decode.cta_group,
         )
         if isinstance(op, Ends):
@@ -202,6 +206,7 @@ class _Builder:
             lines=tuple(tuple(item.line for item in body) for body in bodies),
             live_in=tuple(live),
             shares_global=any(item.shares_global for item in self._items),
+            cancels_clusters=any(item.cancels_clusters for item in self._items),
             cta_groups={item.cta_group: item.line for item in reversed(self._items) if item.cta_group},
         )
 

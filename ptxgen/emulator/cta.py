@@ -50,6 +50,7 @@ class Cta:
         self.tmem_users: list[Fragment] = []  # that wait for columns to become free
         self.register_pool = 0
         self.pool_waiters: list[Fragment] = []
+        self.cancel_failed = False  # as a query of a clusterlaunchcontrol response has shown
         self.collectives: dict[Any, Any] = {}  # warpgroup-wide operations on their way
         self._specials: dict[tuple[str, int], Value] = {}
         self.warps = [self._warp(index) for index in range(-(-launch.threads // LANES))]

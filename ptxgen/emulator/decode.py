@@ -125,6 +125,7 @@ class Decode:
         self.tmem_wait = False
         self.accumulators = 0  # registers that an asynchronous wgmma works on, as a bit set
         self.shares_global = False  # may synchronise clusters through global memory
+        self.cancels_clusters = False
         self.cta_group = 0  # of a tcgen05 instruction that names one
         self.opcode = ""
         self._modifiers: list[str] = []

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from threadpoolctl import threadpool_limits
 
+from ptxgen.emulator.backlog import Backlog
 from ptxgen.emulator.ranges import Spans, Strips, find_races
 from ptxgen.emulator.report import Finding, Stop
 from ptxgen.emulator.unit import Unit
@@ -53,10 +54,11 @@ def run_units(launch: Launch, workers: int | None, progress: Progress) -> Outcom
         return (_mixed_groups(launch),), 0, 0
     emit = emitter(launch.observers)
     count = workers if workers is not None else len(os.sched_getaffinity(0))
-    together = launch.one_process or emit is not None
+    interleaved = launch.one_process or launch.code.cancels_clusters
+    together = interleaved or emit is not None
     if together or count < 2 or launch.units < _PARALLEL_FROM or "fork" not in multiprocessing.get_all_start_methods():
         with _numpy_settings():
-            source = _run_together(launch, emit) if launch.one_process else _run_in_turn(launch, emit)
+            source = _run_together(launch, emit) if interleaved else _run_in_turn(launch, emit)
             return _gather(launch, source, progress)
     return _gather(launch, _run_parallel(launch, min(count, launch.units)), progress)
 
@@ -133,14 +135,17 @@ def _run_in_turn(launch: Launch, emit: Callable[[Event], None] | None) -> Iterat
 
 
 def _run_together(launch: Launch, emit: Callable[[Event], None] | None) -> Iterator[_Result]:
-    """Clusters that may wait for each other: as many at a time as the chip has SMs, in turns."""
+    """Clusters that may wait for each other or take each other's work, in turns."""
+    backlog = Backlog(launch)
     resident: list[Unit] = []
-    started = 0
-    limit = max(1, launch.chip.sm_count // launch.cluster_size)
-    while started < launch.units or resident:
-        while started < launch.units and len(resident) < limit:
-            resident.append(Unit(launch, started, emit))
-            started += 1
+    moved = True
+    while backlog or resident:
+        while (number := backlog.next(len(resident), wanted=not moved)) is not None:
+            resident.append(Unit(launch, number, emit, backlog))
+            moved = True
+        if not moved:
+            yield _finish(resident[0], resident[0].blocked)
+            return
         moved = False
         for unit in list(resident):
             try:
@@ -153,9 +158,6 @@ def _run_together(launch: Launch, emit: Callable[[Event], None] | None) -> Itera
             if ended:
                 resident.remove(unit)
                 yield _finish(unit, None)
-        if not moved:
-            yield _finish(resident[0], resident[0].blocked)
-            return
 
 
 # -- processes ----------------------------------------------------------------------------------

@@ -22,6 +22,7 @@ from ptxgen.emulator.warp import Fragment, Wait, Warp
 from ptxgen.errors import MachineError
 
 if TYPE_CHECKING:
+    from ptxgen.emulator.backlog import Backlog
     from ptxgen.emulator.machine import Launch
     from ptxgen.emulator.tmem import TmemRegion
 
@@ -38,9 +39,15 @@ _IDLE_INSTRUCTIONS = 5_000_000
 
 class Unit:
     """`number` counts clusters through the grid; `activity` every effect that could matter to a
-    waiting warp."""
+    waiting warp; `backlog` has the clusters that it may cancel."""
 
-    def __init__(self, launch: Launch, number: int, emit: Callable[[events.Event], None] | None) -> None:
+    def __init__(
+        self,
+        launch: Launch,
+        number: int,
+        emit: Callable[[events.Event], None] | None,
+        backlog: Backlog | None = None,
+    ) -> None:
         self.launch, self.number = launch, number
         self.observed = emit is not None
         self._emit = emit
@@ -62,6 +69,7 @@ class Unit:
         self._retried: dict[Fragment, Wait] | None = None
         self._retried_activity = 0
         self.blocked: Stop | None = None
+        self.backlog = backlog
 
     # -- events and findings --------------------------------------------------------------------
 

@@ -52,7 +52,8 @@ def kernel(body: str) -> str:
 
 @pytest.fixture
 def run_ptx() -> Callable[..., Outcome]:
-    """`run_ptx(body, threads=32, inputs=(…))` executes a body; `grid`, `smem` and options of the Machine by name."""
+    """`run_ptx(body, threads=32, inputs=(…))` executes a body; `grid`, `cluster`, `smem` and options of
+    the Machine by name."""
 
     def run(
         body: str,
@@ -60,6 +61,7 @@ def run_ptx() -> Callable[..., Outcome]:
         threads: int = 32,
         inputs: Sequence[int] | Array = (0,),
         grid: int = 1,
+        cluster: int = 1,
         smem: int = 16384,
         workers: int = 1,
         **options: Any,
@@ -76,6 +78,7 @@ def run_ptx() -> Callable[..., Outcome]:
             "kernel",
             grid=(grid, 1, 1),
             block=(threads, 1, 1),
+            cluster=(cluster, 1, 1),
             dynamic_smem_bytes=smem,
             arguments=[buffer.address.to_bytes(8, "little") for buffer in (source, result)],
         )

@@ -16,6 +16,7 @@ _FAMILIES = (
     "bulk_copy",
     "bulk_groups",
     "bulk_plain",
+    "cluster_launch",
     "compare",
     "control",
     "convert",

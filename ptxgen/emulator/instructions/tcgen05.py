@@ -106,7 +106,7 @@ def not_modelled(d: Decode) -> Op:
 
 @instruction("tcgen05.commit")
 def commit(d: Decode) -> Op:
-    group(d)
+    pair = group(d) == 2
     d.require("mbarrier::arrive::one", "b64")
     d.flag("shared::cluster")
     multicast = d.flag("multicast::cluster")
@@ -131,6 +131,8 @@ def commit(d: Decode) -> Op:
         warp = r[0]
         if warp.tensor_queue:
             warp.flush_tensor()
+        if pair:
+            warp.cta.require_peer()
         unit = warp.cta.unit
         bits = warp.bits
         for lane in (bits.bit_length() - 1,) if bits & (bits - 1) == 0 else lanes_of(bits):
