@@ -141,7 +141,7 @@ class Memory(ABC):
                 verdict = self._judge_first_operation(first, first_writes, agent)
             else:
                 first = self._cluster.accesses[access]
-                if isinstance(agent, Access) and (first.strong and agent.strong or first.same_store(agent)):
+                if (first.strong and agent.strong) or (isinstance(agent, Access) and first.same_store(agent)):
                     continue
                 same_lane = _same_lane(members, numbers, raw, lanes, first, agent)
                 among = lane_list(first.lanes) if first.uniform else found

@@ -16,6 +16,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ptxgen.checker import Checker
 from ptxgen.emulator import GlobalMemory, Machine, load_module
 from ptxgen.emulator.tensor_maps import encode
 from ptxgen.hardware.element_types import element_type
@@ -44,8 +45,8 @@ def examples() -> Any:
         yield importlib.import_module("pyptx.examples.blackwell.gemm_highperf_blackwell")
 
 
-def run(text: str, size: tuple[int, int, int], policy: str) -> tuple[bool, set[str]]:
-    """(whether D is right, the rules of the errors)."""
+def run(text: str, size: tuple[int, int, int], policy: str, check: bool = False) -> tuple[bool, set[str]]:
+    """(whether D is right, the rules of the errors), those of the checker too with `check`."""
     m, n, k = size
     random = np.random.default_rng(k)
     a, b = (random.integers(-8, 9, (rows, k)).astype(np.float32) for rows in (m, n))
@@ -68,17 +69,21 @@ def run(text: str, size: tuple[int, int, int], policy: str) -> tuple[bool, set[s
         place.data[:] = np.frombuffer(encode(tensor_map), np.uint8)
         addresses.append(place.address)
     module = load_module(text, name="pyptx")
-    report = Machine(chip=target("sm_100a"), memory=memory, policy=policy, workers=1).launch(
+    chip, grid = target("sm_100a"), (n // 256, m // 128, 1)
+    checker = Checker(module.lines, grid=grid, cluster=(1, 1, 1), threads=128, smem_bytes=chip.smem_per_sm_bytes)
+    observers = (checker,) if check else ()
+    report = Machine(chip=chip, memory=memory, policy=policy, workers=1, observers=observers).launch(
         module,
         entry=next(iter(module.entries)),
-        grid=(n // 256, m // 128, 1),
+        grid=grid,
         block=(128, 1, 1),
         cluster=(1, 1, 1),
         dynamic_smem_bytes=SMEM_BYTES,
         arguments=[address.to_bytes(8, "little") for address in addresses],
     )
     right = bool(np.array_equal(np.frombuffer(buffers["D"].data.tobytes(), np.float32).reshape(m, n), a @ b.T))
-    return right, {finding.rule for finding in report.findings if finding.severity == "error"}
+    findings = checker.conclude(report.findings) if check else report.findings
+    return right, {finding.rule for finding in findings if finding.severity == "error"}
 
 
 @pytest.mark.parametrize("size", [(128, 256, 64), (256, 512, 320), (128, 256, 512)])
@@ -100,3 +105,11 @@ def test_a_slot_is_overwritten_under_its_mmas(examples: Any) -> None:
     mended = "\n".join(lines)
     assert run(mended, size, "eager") == (True, set())
     assert run(mended, size, "late")[0] is False
+
+
+@pytest.mark.parametrize("policy", ["eager", "late", "random"])
+def test_the_checker_finds_both_faults(examples: Any, policy: str) -> None:
+    """Also where they do not show: the plain arrive for asynchronous MMAs, and the dealloc with no barrier."""
+    size = (128, 256, 512)
+    _, rules = run(examples.build_gemm(*size).ptx(), size, policy, check=True)
+    assert {"stage-released-early", "tmem-use-after-dealloc"} <= rules
