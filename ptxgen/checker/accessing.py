@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from ptxgen.checker import synchronising
-from ptxgen.checker.clocks import merge
+from ptxgen.checker.clocks import members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
 from ptxgen.checker.order import Agent
@@ -86,6 +86,7 @@ def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
         cluster.allocation_line = event.line
     memory = cluster.tensor[event.cta]
     for _, agent in cluster.thread_agents(event, uniform=True, write=True):
+        agent.verb = "allocates" if event.action == "alloc" else "frees"
         memory.access(agent, (0, 127), (event.column, event.column + event.columns), True)
 
 
@@ -103,6 +104,9 @@ def async_issue(cluster: Cluster, event: events.AsyncIssue) -> None:
                 operation.tracked |= copy.bit
     if event.kind == "commit":
         operation.tracked = cluster.tensor_work.get(thread, 0)
+        for number in members(operation.tracked & ~cluster.committed.get(thread, 0)):
+            cluster.operations[number].commit_line = event.line
+        cluster.committed[thread] = operation.tracked
         cluster.synchronises(warp, event.line)
     if event.mechanism == "mbarrier":
         synchronising.use_by_unit(cluster, event)

@@ -54,7 +54,8 @@ class Cluster:
         self.allocation_line = 0
         """The line of the last tcgen05.alloc, whose store to shared memory comes right after it."""
         self.tensor_work: dict[int, int] = {}
-        """Thread -> the bits of its work on the tensor core."""
+        """Thread -> the bits of its work on the tensor core, and of what is committed of it."""
+        self.committed: dict[int, int] = {}
         self.shared = [SharedMemory(self, shape.smem_bytes) for _ in range(shape.ctas)]
         self.tensor = [TensorMemory(self) for _ in range(shape.ctas)]
         self.globals = GlobalMemory(self)

@@ -116,11 +116,12 @@ class Findings:
         def message() -> str:
             return "\n  ".join(
                 (
-                    f"{self._who(cluster, first)} {_does(first_writes)} {where()}: {self.source.quote(first.line)}",
-                    f"{self._who(cluster, second)} {_does(second_writes)} them afterwards:"
+                    f"{self._who(cluster, first)} {_does(first, first_writes)} {where()}:"
+                    f" {self.source.quote(first.line)}",
+                    f"{self._who(cluster, second)} {_does(second, second_writes)} them afterwards:"
                     f" {self.source.quote(second.line)}",
                     self._nearest(cluster, first, second),
-                    f"missing: {_missing(rule, first, second)}",
+                    f"missing: {self._missing(cluster, rule, first, second)}",
                 )
             )
 
@@ -142,6 +143,38 @@ class Findings:
         if before:
             parts.append(f"before the second, warp {theirs.index} last ran {self.source.quote(before)}")
         return "nearest synchronisation: " + ("; ".join(parts) or "none")
+
+    def _missing(self, cluster: Cluster, rule: str, first: Agent, second: Agent) -> str:
+        if rule == "missing-proxy-fence":
+            return f"fence.proxy.async by the threads of line {first.line}, after it and before they synchronise"
+        if rule == "proxy-fence-by-reader":
+            return f"fence.proxy.async by the writing threads (line {first.line}), before they synchronise"
+        if rule == "generic-read-then-async-write":
+            return f"fence.proxy.async by the reading threads (line {first.line}), before they synchronise"
+        mine, theirs = cluster.warps[first.warp], cluster.warps[second.warp]
+        if rule == "missing-tcgen05-fence":
+            after = f"tcgen05.fence::after_thread_sync by warp {theirs.index} after the synchronisation"
+            if isinstance(first, Access) or first.fence_line or first.kind in MATRIX_KINDS:
+                return after
+            return f"tcgen05.fence::before_thread_sync by warp {mine.index} before the synchronisation" + (
+                "" if isinstance(second, Access) else f", and {after}, unless they are there"
+            )
+        if isinstance(first, Access):
+            between = f"after line {first.line} and a wait for it before line {second.line}"
+            return f"a barrier, or an mbarrier arrive {between}"
+        if any(view.clock.read & first.bit for _, view in mine.views(first.lanes)) and mine is not theirs:
+            return f"a barrier, or an mbarrier arrive and wait, from warp {mine.index} to warp {theirs.index}"
+        then = "" if mine is theirs else f", and a barrier from warp {mine.index} to warp {theirs.index}"
+        if first.kind in MATRIX_KINDS and first.commit_line:
+            return f"a wait for the commit of line {first.commit_line} before line {second.line}"
+        if first.kind in MATRIX_KINDS:
+            return f"a commit after line {first.line} and a wait for it before line {second.line}"
+        if first.kind in BULK_LOADS:
+            return f"a wait for the phase of the mbarrier that the copy of line {first.line} signals"
+        if first.kind in _WAITS:
+            return f"{_WAITS[first.kind]} after line {first.line}" + then
+        read = ".read" if rule == "source-overwritten-in-flight" else ""
+        return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then
 
     # -- mbarriers -------------------------------------------------------------------------------
 
@@ -241,7 +274,9 @@ def lanes_text(bits: int) -> str:
     return f"lane {text}" if len(lanes) == 1 else f"lanes {text}"
 
 
-def _does(writes: bool) -> str:
+def _does(agent: Agent, writes: bool) -> str:
+    if isinstance(agent, Access):
+        return agent.verb
     return "writes" if writes else "reads"
 
 
@@ -250,30 +285,3 @@ _WAITS = {
     "tmem-store": "tcgen05.wait::st",
     "cp-async": "cp.async.wait_group",
 }
-
-
-def _missing(rule: str, first: Agent, second: Agent) -> str:
-    if rule == "missing-proxy-fence":
-        return f"fence.proxy.async by the threads of line {first.line}, after it and before they synchronise"
-    if rule == "proxy-fence-by-reader":
-        return f"fence.proxy.async by the writing threads (line {first.line}), before they synchronise"
-    if rule == "generic-read-then-async-write":
-        return f"fence.proxy.async by the reading threads (line {first.line}), before they synchronise"
-    if rule == "missing-tcgen05-fence":
-        return (
-            "tcgen05.fence::before_thread_sync before the synchronisation in the one warp and"
-            " tcgen05.fence::after_thread_sync after it in the other"
-        )
-    then = "" if first.warp == second.warp else ", and a barrier between its warp and the other"
-    if isinstance(first, Access):
-        return (
-            f"a barrier, or an mbarrier arrive after line {first.line} and a wait for it before line {second.line}"
-        )
-    if first.kind in MATRIX_KINDS:
-        return f"a commit after line {first.line} and a wait for it before line {second.line}" + then
-    if first.kind in BULK_LOADS:
-        return f"a wait for the phase of the mbarrier that the copy of line {first.line} signals" + then
-    if first.kind in _WAITS:
-        return f"{_WAITS[first.kind]} after line {first.line}" + then
-    read = ".read" if rule == "source-overwritten-in-flight" else ""
-    return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then

@@ -141,8 +141,10 @@ class Memory(ABC):
                 verdict = self._judge_first_operation(first, first_writes, agent)
             else:
                 first = self._cluster.accesses[access]
-                if (first.strong and agent.strong) or (isinstance(agent, Access) and first.same_store(agent)):
+                if first.strong and agent.strong:
                     continue
+                if isinstance(agent, Access) and (first.order == agent.order or first.same_store(agent)):
+                    continue  # one instruction, or one value
                 same_lane = _same_lane(members, numbers, raw, lanes, first, agent)
                 among = lane_list(first.lanes) if first.uniform else found
                 verdict = self._judge_first_access(first, among, agent, same_lane)

@@ -33,11 +33,11 @@ class Access:
     `lanes` access the same cells, else each its own. `strong`: an atomic or otherwise
     morally strong access, which does not race with others of that kind. `all_proxies`: the store of
     tcgen05.alloc, which keeps its order with all accesses to the address (PTX ISA 9.1 §9.7.16.6.1).
-    `value` is what all lanes write, where it is one."""
+    `value` is what all lanes write, where it is one; `verb` says what is done in a message."""
 
     __slots__ = (
-        "all_proxies", "cta", "epoch", "lanes", "line", "number", "order", "strong", "uniform", "value", "view",
-        "warp", "write",
+        "all_proxies", "cta", "epoch", "lanes", "line", "number", "order", "strong", "uniform", "value", "verb",
+        "view", "warp", "write",
     )  # fmt: skip
 
     def __init__(
@@ -49,6 +49,7 @@ class Access:
         self.uniform, self.write, self.strong = uniform, write, strong
         self.all_proxies = False
         self.value: tuple[int, ...] | None = None
+        self.verb = "writes" if write else "reads"
 
 
     def same_store(self, other: Access) -> bool:
