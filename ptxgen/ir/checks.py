@@ -103,6 +103,9 @@ def _layout(program: Program) -> Iterator[str]:
     for role in program.roles:
         if role.registers is not None and (role.registers % 8 or not 24 <= role.registers <= 256):
             yield f"role {role.name}: {role.registers} registers; setmaxnreg takes 24 to 256 by 8"
+        if role.registers is not None and (role.first_warp % 4 or role.warps % 4):
+            last = role.first_warp + role.warps - 1
+            yield f"role {role.name}: warps {role.first_warp} to {last}; setmaxnreg takes whole warpgroups"
 
 
 def _registers(program: Program) -> Iterator[str]:

@@ -211,6 +211,22 @@ def test_each_rule_is_named_alone(program: Program, fault: str) -> None:
     assert found[0].startswith(message)
 
 
+def with_budgets(first_warp: int, *registers: int) -> Program:
+    """Step 7 of sm_90a, three warpgroups in two roles, with other register budgets."""
+    built = build(step(7, target="sm_90a"))
+    roles = (dataclasses.replace(r, registers=n) for r, n in zip(built.roles, registers, strict=True))
+    first, second = roles
+    return dataclasses.replace(built, roles=(first, dataclasses.replace(second, first_warp=first_warp)))
+
+
+def test_register_budgets_are_of_whole_warpgroups_and_add_up() -> None:
+    check(with_budgets(4, 24, 240))
+    assert violations(with_budgets(4, 40, 240)) == (
+        "roles want 4 x 40 + 8 x 240 = 2080 registers a lane, but start with 2016: setmaxnreg.inc never returns",
+    )
+    assert violations(with_budgets(2, 24, 240)) == ("role consumer: warps 2 to 9; setmaxnreg takes whole warpgroups",)
+
+
 def test_all_broken_rules_are_listed_at_once(program: Program) -> None:
     broken = with_named(with_barrier(with_buffer(program, "ring", offset=33808), "loaded", arrivals=0), id=16)
     assert len(violations(broken)) == 3 + 1  # the ring also ends 16 bytes past the end
