@@ -16,10 +16,11 @@ from ptxgen.device.description import launch_in_header
 from ptxgen.errors import SpecError
 from ptxgen.render import emit
 from ptxgen.spec import GemmSpec
+from ptxgen.steps import STEPS as LADDER
 from ptxgen.steps import step
 
 TARGET = "sm_90a"
-STEPS = (4, 5, 6, 7)
+STEPS = tuple(number for number, rung in LADDER.items() if TARGET in rung.targets)
 SWIZZLES = (128, 64, 32, 16)
 WIDTHS = tuple(range(8, 257, 8))
 
