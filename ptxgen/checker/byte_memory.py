@@ -12,7 +12,8 @@ from ptxgen.checker.memory import Memory, lane_list, whole_number
 from ptxgen.checker.operations import Operation
 from ptxgen.checker.order import Agent
 from ptxgen.checker.shadow import Cells, Where
-from ptxgen.emulator.events import BoxRanges, Ranges
+from ptxgen.checker.threads import ALL_LANES
+from ptxgen.emulator.events import BoxRanges, LaneRanges, Ranges
 
 if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
@@ -23,6 +24,8 @@ Agents = Sequence[tuple[int, Agent]]
 _Reading = tuple[Agents, Ranges, int]
 
 _FEW = 8
+_LANES = np.arange(32, dtype=np.int32)
+_STEPS = np.arange(32)
 _CHUNK_BYTES = 1 << 18
 
 
@@ -64,6 +67,8 @@ class GlobalMemory(Memory):
         """As SharedMemory.access, in global addresses."""
         if isinstance(ranges, BoxRanges):
             low, high = ranges.bounds
+        elif isinstance(ranges, LaneRanges):
+            low, high = int(ranges.starts.min()), int(ranges.starts.max()) + ranges.size
         else:
             low, high = min(start for start, _ in ranges), max(stop for _, stop in ranges)
         for number in range(low // _CHUNK_BYTES, (high - 1) // _CHUNK_BYTES + 1):
@@ -83,12 +88,12 @@ class GlobalMemory(Memory):
     ) -> None:
         """The part of an access that lies in one chunk."""
         base, end = number * _CHUNK_BYTES, (number + 1) * _CHUNK_BYTES
-        if lanes.bit_count() == len(ranges) > 1:
-            who = zip(lane_list(lanes), ranges, strict=True)
-            inside = [(lane, one) for lane, one in who if base <= one[0] < end]
-            lanes = sum(1 << lane for lane, _ in inside)
-            agents = [(bits & lanes, agent) for bits, agent in agents if bits & lanes]
-            ranges = tuple(one for _, one in inside)
+        if isinstance(ranges, LaneRanges):
+            inside = (ranges.starts >= base) & (ranges.starts < end)
+            if not inside.all():
+                lanes = sum(1 << lane for lane, here in zip(lane_list(lanes), inside, strict=True) if here)
+                agents = [(bits & lanes, agent) for bits, agent in agents if bits & lanes]
+                ranges = LaneRanges(ranges.starts[inside], ranges.size)
         else:
             ranges = tuple((max(start, base), min(stop, end)) for start, stop in ranges if start < end and stop > base)
         if ranges:
@@ -103,45 +108,50 @@ def _touch(
     memory: Memory, cells: Cells, agents: Agents, ranges: Ranges, lanes: int, write: bool, base: int = 0
 ) -> None:
     """Splits an access into selections of cells; `base` is the address of the first cell."""
-    granule = cells.granule
-    many = len(ranges) > _FEW
-    if many:
-        bounds = np.array(ranges, np.int64)
-        fit = int(np.bitwise_or.reduce(bounds, axis=None))
-    else:
+    if isinstance(ranges, LaneRanges) and len(ranges) > 1:
+        _touch_by_lane(memory, cells, agents, ranges, lanes, write, base)
+    elif len(ranges) <= _FEW:
         fit = 0
         for start, stop in ranges:
             fit |= start | stop
-    if fit & (granule - 1):
-        granule = 4 if not fit & 3 else 1
-        cells.refine(granule)
-    if not many and (len(ranges) == 1 or lanes.bit_count() != len(ranges)):
+        _fit(cells, fit)
+        granule = cells.granule
         for start, stop in ranges:
             for box in cells.pieces((start - base) // granule, (stop - base) // granule):
                 for _, agent in agents:
                     memory.touch(cells, box, agent, write)
-        return
-    if not many:
+    else:  # the rows of a box in global memory
         bounds = np.array(ranges, np.int64)
-    starts, stops = ((bounds - base) // granule).T
-    if lanes.bit_count() != len(ranges):  # the rows of one operation's box
+        _fit(cells, int(np.bitwise_or.reduce(bounds, axis=None)))
+        starts, stops = ((bounds - base) // cells.granule).T
         counts = stops - starts
         whole = np.repeat(stops - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
         for _, agent in agents:
             memory.touch_by_lane(cells, whole, None, agent, write)
-        return
-    count = int(stops[0] - starts[0])
-    active = lane_list(lanes)
-    which = np.array(active, np.int32)
+
+
+def _fit(cells: Cells, bits: int) -> None:
+    """Makes the cells small enough for addresses that have these bits."""
+    if bits & (cells.granule - 1):
+        cells.refine(1 if bits & 3 else 4)
+
+
+def _touch_by_lane(
+    memory: Memory, cells: Cells, agents: Agents, ranges: LaneRanges, lanes: int, write: bool, base: int
+) -> None:
+    _fit(cells, int(np.bitwise_or.reduce(ranges.starts)) | ranges.size)
+    granule = cells.granule
+    starts, count = (ranges.starts - base) // granule, ranges.size // granule
+    which = _LANES if lanes == ALL_LANES else np.array(lane_list(lanes), np.int32)
     for bits, agent in agents:
         mine, who = starts, which
         if bits != lanes:
-            chosen = [place for place, lane in enumerate(active) if bits >> lane & 1]
+            chosen = [place for place, lane in enumerate(lane_list(lanes)) if bits >> lane & 1]
             mine, who = starts[chosen], which[chosen]
         if count == 1:
             memory.touch_by_lane(cells, mine, who, agent, write)
         else:
-            memory.touch_by_lane(cells, mine[:, None] + np.arange(count), who[:, None], agent, write)
+            memory.touch_by_lane(cells, mine[:, None] + _STEPS[:count], who[:, None], agent, write)
 
 
 def _spans(granule: int, where: Where, hits: npt.NDArray[np.bool_], base: int = 0) -> str:

@@ -13,7 +13,7 @@ times as much, and a K tile makes two dozen.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Protocol, overload
 
@@ -46,6 +46,31 @@ class BoxRanges(Sequence[Range]):
     def __getitem__(self, index: slice) -> tuple[Range, ...]: ...
     def __getitem__(self, index: int | slice) -> Range | tuple[Range, ...]:
         return self._all()[index]
+
+
+class LaneRanges(Sequence[Range]):
+    """The ranges of lanes that access `size` bytes each, from `starts` (an array) on."""
+
+    __slots__ = ("size", "starts")
+
+    def __init__(self, starts: Any, size: int) -> None:
+        self.starts, self.size = starts, size
+
+    def __len__(self) -> int:
+        return len(self.starts)
+
+    def __iter__(self) -> Iterator[Range]:
+        return ((start, start + self.size) for start in self.starts.tolist())
+
+    @overload
+    def __getitem__(self, index: int) -> Range: ...
+    @overload
+    def __getitem__(self, index: slice) -> tuple[Range, ...]: ...
+    def __getitem__(self, index: int | slice) -> Range | tuple[Range, ...]:
+        if isinstance(index, slice):
+            return tuple(self)[index]
+        start = int(self.starts[index])
+        return start, start + self.size
 
 
 class Observer(Protocol):

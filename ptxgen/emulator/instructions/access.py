@@ -198,7 +198,11 @@ def report_access(
         base = _base_of(unit.launch.memory, block)
         if base < 0:
             return  # parameters, constants and local frames are private
-    spans = tuple((base + o, base + o + access.total) for o in np.atleast_1d(offsets).tolist())
+    spans: events.Ranges
+    if isinstance(offsets, np.ndarray):
+        spans = events.LaneRanges(offsets + base if base else offsets, access.total)
+    else:
+        spans = ((base + offsets, base + offsets + access.total),)
     unit.emit(
         events.Access(
             **unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
