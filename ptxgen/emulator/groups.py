@@ -8,12 +8,14 @@ from ptxgen.emulator.asynchrony import AsyncOp
 
 
 class AsyncGroups:
-    """Operations since the last commit, and the committed groups, oldest first."""
+    """Operations since the last commit, and the committed groups, oldest first: those whose sources
+    a wait_group.read has covered, then those that no wait has."""
 
-    __slots__ = ("_groups", "_open")
+    __slots__ = ("_groups", "_open", "_read")
 
     def __init__(self) -> None:
         self._open: list[AsyncOp] = []
+        self._read: list[list[AsyncOp]] = []
         self._groups: list[list[AsyncOp]] = []
 
     def add(self, op: AsyncOp) -> None:
@@ -25,19 +27,23 @@ class AsyncGroups:
         self._groups.append(group)
         return tuple(op.id for op in group)
 
-    def older_than(self, pending: int) -> list[AsyncOp]:
-        """The operations of all groups but the `pending` most recent ones."""
-        covered = self._groups[: max(0, len(self._groups) - pending)]
+    def wait(self, pending: int, read_only: bool = False) -> list[AsyncOp]:
+        """The operations of all groups but the `pending` most recent ones, without those that a wait of
+        this kind has had before."""
+        count = max(0, len(self._read) + len(self._groups) - pending)
+        fresh = max(0, count - len(self._read))
+        covered = self._groups[:fresh]
+        del self._groups[:fresh]
+        if read_only:
+            self._read += covered
+        else:
+            covered = self._read[:count] + covered
+            del self._read[:count]
         return [op for group in covered for op in group]
-
-    def forget(self) -> None:
-        """Drops the oldest groups whose operations are all complete and waited for."""
-        while self._groups and all(op.done and op.waited for op in self._groups[0]):
-            self._groups.pop(0)
 
     def all(self) -> Iterator[AsyncOp]:
         yield from self._open
-        for group in self._groups:
+        for group in (*self._read, *self._groups):
             yield from group
 
     def unwaited(self) -> list[AsyncOp]:

@@ -126,11 +126,10 @@ def wait_group(d: Decode) -> Op:
                 continue
             if every:
                 groups.commit()
-            covered = groups.older_than(pending)
+            covered = groups.wait(pending)
             for one in covered:
                 unit.engine.complete(one)
                 one.waited = True
-            groups.forget()
             if hooks:
                 unit.emit(
                     events.WaitGroup(

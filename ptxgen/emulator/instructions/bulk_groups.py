@@ -37,14 +37,13 @@ def wait_group(d: Decode) -> Op:
         for lane, groups in warp.bulk.items():
             if not warp.bits >> lane & 1:
                 continue
-            covered = groups.older_than(pending)
+            covered = groups.wait(pending, read_only)
             for one in covered:
                 if read_only:
                     engine.read_source(one)
                 else:
                     engine.complete(one)
                 one.waited = True
-            groups.forget()
             if hooks:
                 unit = warp.cta.unit
                 unit.emit(
