@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptxgen.checker import synchronising
+from ptxgen.checker import exits, synchronising
 from ptxgen.checker.clocks import members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
@@ -30,8 +30,11 @@ def access(cluster: Cluster, event: events.Access) -> None:
     lanes = 0 if shares else event.lanes
     if event.space == "shared":
         for share in shares:
+            exits.operates(cluster, event.owner, share)
             if share.kind == "cp-async":
                 share.copies.append((event.owner, event.lanes, event.ranges))
+        if not shares:
+            exits.visits(cluster, event.owner, event)
         cluster.shared[event.owner].access(agents, event.ranges, lanes, write)
     else:
         cluster.globals.access(agents, event.ranges, lanes, write)
@@ -72,6 +75,7 @@ def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:
     if not shares:
         return
     (operation,) = shares
+    exits.operates(cluster, event.owner, operation)
     write, region = event.kind == "write", (event.owner, event.tmem_lanes, event.columns)
     if operation.kind in MATRIX_KINDS:
         operation.tensor_accesses.append((write, region))  # which is the accumulator is known at the end
@@ -109,6 +113,7 @@ def async_issue(cluster: Cluster, event: events.AsyncIssue) -> None:
         cluster.committed[thread] = operation.tracked
         cluster.synchronises(warp, event.line)
     if event.mechanism == "mbarrier":
+        exits.operates(cluster, event.owner, operation)
         synchronising.use_by_unit(cluster, event)
 
 

@@ -89,7 +89,8 @@ class Checker:
         self._usage.ran(self._ran)
         self._usage.need(self._paths.needed_lines)
         kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]
-        return (*kept, *self._findings.all())
+        told = {(one.rule, one.line) for one in kept}
+        return (*kept, *(one for one in self._findings.all() if (one.rule, one.line) not in told))
 
     def _explained(self, deadlock: Finding) -> bool:
         cluster = self._clusters.get(deadlock.unit)

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from ptxgen.checker.barriers import Mbarrier, Meeting
 from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
 from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, members, merge, path_of, stamp
+from ptxgen.checker.exits import Visitors
 from ptxgen.checker.findings import Findings
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent, Order, Verdict
@@ -60,6 +61,7 @@ class Cluster:
         self.tensor = [TensorMemory(self) for _ in range(shape.ctas)]
         self.globals = GlobalMemory(self)
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
+        self.visitors = [Visitors() for _ in range(shape.ctas)]
         self.meetings: dict[object, Meeting] = {}
         self.locations: dict[tuple[str, int, int], Clock] = {}
 

@@ -176,6 +176,31 @@ class Findings:
         read = ".read" if rule == "source-overwritten-in-flight" else ""
         return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then
 
+    # -- exits -----------------------------------------------------------------------------------
+
+    def outlived(
+        self, cluster: Cluster, ended: Warp, warp: Warp, lanes: int, line: int, kind: str = "", overtaken: bool = False
+    ) -> None:
+        """The CTA of `ended` may be gone when another's access, or operation of `kind`, comes to it; `overtaken`: a
+        later commit of the same thread is known to have come."""
+
+        def message() -> str:
+            who = f"the {kind} of warp {warp.index}" if kind else f"warp {warp.index}"
+            then = (
+                f"\n  a later commit of the same thread is known in CTA rank {ended.cta}; that commits arrive in their"
+                " order is not in the manual"
+                if overtaken
+                else ""
+            )
+            return (
+                f"{who} of CTA rank {warp.cta} ({lanes_text(lanes)}) reaches CTA rank {ended.cta}:"
+                f" {self.source.quote(line)}\n  that CTA may have ended by then{then}\n"
+                f"  missing: a wait in CTA rank {ended.cta} that comes after it (an mbarrier's, or barrier.cluster)"
+            )
+
+        rule = "commit-after-exit" if overtaken else "exit-with-pending-async"
+        self._add(rule, cluster, warp, line, 0, message)
+
     # -- mbarriers -------------------------------------------------------------------------------
 
     def init_not_visible(self, cluster: Cluster, barrier: Mbarrier, event: Event) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from ptxgen.checker import exits
 from ptxgen.checker.barriers import Mbarrier, Meeting, note_transfer
 from ptxgen.checker.clocks import Clock, acquire, epoch_of, members, merge, path_of
 from ptxgen.checker.cluster import Cluster
@@ -86,6 +87,7 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         brought = operation.outcome()
     elif not event.async_id:
         _use(cluster, barrier, event, warp, [view for _, view in warp.views(event.lanes)])
+        exits.visits(cluster, event.owner, event)
         brought = released(cluster, warp, event.lanes, event.order)
         cluster.synchronises(warp, event.line)
     barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
@@ -369,4 +371,7 @@ def commit(cluster: Cluster, event: events.Commit) -> None:
 
 
 def warp_exit(cluster: Cluster, event: events.WarpExit) -> None:
-    cluster.warp(event).live &= ~event.lanes
+    warp = cluster.warp(event)
+    warp.live &= ~event.lanes
+    if not warp.live:
+        exits.exits(cluster, warp)

@@ -106,6 +106,7 @@ class Engine:
         """Operations take effect at once and nobody watches: ops may skip the AsyncOp."""
         self.pending: list[AsyncOp] = []
         self._next_id = 0
+        self._lagging: dict[tuple[object, object], int] = {}  # the last to end, by pipe and what it reached
 
     # -- issue and completion -------------------------------------------------------------------
 
@@ -135,6 +136,8 @@ class Engine:
             raise self._unit.fault(error, op.warp, op.line) from error
         op.done = True
         self._unit.activity += 1
+        if op.lags:
+            self._lagging[op.pipe, op.reaches] = max(op.id, self._lagging.get((op.pipe, op.reaches), 0))
         if self._unit.observed:
             where = self._unit.place(op)
             if op.read is None and op.kind != "commit":
@@ -164,6 +167,10 @@ class Engine:
                 self._finish(earlier)
         self.pending.remove(op)
         self._finish(op)
+
+    def overtaken(self, op: AsyncOp) -> bool:
+        """Whether a later operation of the same pipe, with the same destination, is complete."""
+        return op.lags and self._lagging.get((op.pipe, op.reaches), 0) > op.id
 
     def advance(self) -> bool:
         """Completes one pending operation of the policy's choice; False when there is none."""

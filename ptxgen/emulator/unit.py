@@ -31,6 +31,11 @@ _USES_CTA = frozenset(
 )  # fmt: skip
 """Operations that write to or signal a CTA, which has to outlive them."""
 
+_OVERTAKEN = (
+    "CTA {} ends and nobody there has waited for this arrival from CTA {}; a later one of the same thread has come, "
+    "and only that commits arrive in their order, which the manual does not say, makes it safe"
+)
+
 _MAX_FINDINGS = 100
 _IDLE_ROUNDS = 20_000
 _IDLE_INSTRUCTIONS = 5_000_000
@@ -279,8 +284,11 @@ class Unit:
 
     def cta_ends(self, cta: Cta, warp: Warp) -> None:
         """What must hold when the last warp of a CTA has exited."""
-        for op in self.engine.pending:
-            if cta.rank in op.reaches and op.kind in _USES_CTA:
+        for op in [op for op in self.engine.pending if cta.rank in op.reaches and op.kind in _USES_CTA]:
+            if self.engine.overtaken(op):
+                self.note("commit-after-exit", _OVERTAKEN.format(cta.ctaid, op.cta.ctaid), op.warp, op.line, "warning")
+                self.engine.complete(op)
+            else:
                 message = f"the CTA ends while its {op.kind} is not complete"
                 if op.cta is not cta:
                     message = f"CTA {cta.ctaid} ends while a {op.kind} of CTA {op.cta.ctaid} is on its way to it"

@@ -231,6 +231,17 @@ def test_a_cta_outlives_what_its_peer_sends() -> None:
     assert "CTA (1, 0, 0) ends while a commit of CTA (0, 0, 0) is on its way to it" in report.errors[0].message
 
 
+def test_an_earlier_commit_may_come_late() -> None:
+    """The even CTA commits twice, the odd one waits for the second only."""
+    early = COMMIT.replace("%done", "%smem+24")
+    text = text_of(256, 64).replace(f"    tcgen05.{COMMIT};", f"    tcgen05.{early};\n    tcgen05.{COMMIT};")
+    text = text.replace("[%done], 1;", "[%done], 1;\n    mbarrier.init.shared::cta.b64 [%smem+24], 1;")
+    for policy, rules in (("eager", []), ("late", [("warning", "commit-after-exit")])):
+        report, d, expected = run(text, policy=policy)
+        assert [(finding.severity, finding.rule) for finding in report.findings] == rules
+        np.testing.assert_array_equal(d, expected)
+
+
 def test_nobody_arrives_at_a_cta_that_has_ended() -> None:
     text = text_of(256, 64).replace(
         "    @%not_first bra set_up;",
