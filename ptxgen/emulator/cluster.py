@@ -9,6 +9,7 @@ from ptxgen.emulator.warp import Wait
 from ptxgen.errors import MachineError
 
 if TYPE_CHECKING:
+    from ptxgen.emulator.policy import Policy
     from ptxgen.emulator.unit import Unit
     from ptxgen.emulator.warp import Fragment, Warp
 
@@ -56,47 +57,86 @@ class ClusterBarrier:
         self._unit.activity += 1
 
 
+Perform = Callable[["Warp", Any], Any]
+"""Runs a warp's half of an operation; gets (None: nothing yet) and gives what the first half to run settles for
+both. None: not possible yet."""
+
+
 class Half:
-    """What one CTA's warp brings to an operation of the pair: its operands, and the fragment that waits."""
+    """One CTA's part of an operation of the pair: its operands, the fragment that runs it, and what came of it
+    if it went ahead of the other part (None: it waits)."""
 
-    __slots__ = ("fragment", "line", "operands")
+    __slots__ = ("_perform", "fragment", "line", "operands", "result")
 
-    def __init__(self, fragment: Fragment, line: int, operands: Any) -> None:
+    def __init__(self, fragment: Fragment, line: int, operands: Any, perform: Perform) -> None:
         self.fragment, self.line, self.operands = fragment, line, operands
+        self._perform = perform
+        self.result: Any = None
+
+    @property
+    def warp(self) -> Warp:
+        return self.fragment.warp
+
+    def run(self, settled: Any = None) -> bool:
+        self.result = self._perform(self.warp, settled)
+        return self.result is not None
 
 
 class Pair:
     """The CTAs of ranks 2i and 2i + 1. tcgen05.alloc, .dealloc and .relinquish_alloc_permit under
-    cta_group::2 are run by one warp of each, and the first to come waits for the other (PTX ISA 9.1
-    §9.7.16.5, Table 48)."""
+    cta_group::2 are run by one warp of each, and the first to come may or may not wait for the other
+    (PTX ISA 9.1 §9.7.16.5, Tables 46 to 48): which of the two is policy."""
 
-    def __init__(self) -> None:
+    def __init__(self, policy: Policy) -> None:
+        self._policy = policy
         self._halves: dict[str, tuple[list[Half], list[Half]]] = {}
         self._done: set[Fragment] = set()
 
-    def together(
-        self, what: str, warp: Warp, line: int, operands: Any, perform: Callable[[Half, Half], bool]
-    ) -> bool:
-        """Runs `perform`(even, odd) when both CTAs have come; False: the warp waits, and asks again.
-        `perform` gives False when it has to be tried again later, once it has arranged to be woken."""
+    def together(self, what: str, warp: Warp, line: int, operands: Any, perform: Perform) -> bool:
+        """Runs the warp's half, and the other CTA's if that waits; False: the warp waits, and asks again."""
         fragment, rank = warp.current, warp.cta.rank & 1
         if fragment in self._done:
             self._done.remove(fragment)
             return True
         queues = self._halves.setdefault(what, ([], []))
-        if all(half.fragment is not fragment for half in queues[rank]):
-            queues[rank].append(Half(fragment, line, operands))
-        if queues[rank][0].fragment is not fragment or not queues[1 - rank]:
+        mine, theirs = queues[rank], queues[1 - rank]
+        half = next((half for half in mine if half.fragment is fragment and half.result is None), None)
+        if half is None:
+            half = Half(fragment, line, operands, perform)
+            mine.append(half)
+        if mine[0] is not half or not theirs:
+            if not theirs and self._policy.goes_ahead():
+                return half.run()
             return warp.wait(Wait("pair", line, detail=what))
-        even, odd = queues[0][0], queues[1][0]
-        if not perform(even, odd):
-            return False
-        other = (even, odd)[1 - rank].fragment
-        self._done.add(other)
-        other.wait = None
+        other = theirs[0]
+        _check_same(what, half, other)
+        if other.result is None:
+            if not other.run():  # it asks again once it can, for both
+                return warp.wait(Wait("pair", line, detail=what))
+            self._done.add(other.fragment)
+            other.fragment.wait = None
+        half.run(other.result)
         for queue in queues:
             queue.pop(0)
             if queue:
                 queue[0].fragment.wait = None
         warp.cta.unit.activity += 1
         return True
+
+    def unmatched(self) -> tuple[str, Half] | None:
+        """An operation that only one of the two CTAs has run."""
+        for what, queues in self._halves.items():
+            for queue in queues:
+                if queue:
+                    return what, queue[0]
+        return None
+
+
+def _check_same(what: str, first: Half, second: Half) -> None:
+    if first.operands != second.operands:
+        even, odd = sorted((first, second), key=lambda half: half.warp.cta.rank)
+        raise MachineError(
+            "illegal-tmem-allocation",
+            f"the CTAs of a pair run {what} (lines {even.line} and {odd.line}) with different operands: "
+            f"{even.operands} and {odd.operands}",
+        )

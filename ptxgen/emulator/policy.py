@@ -70,6 +70,10 @@ class Policy:
         self._draw.shuffle(order)
         return order
 
+    def goes_ahead(self) -> bool:
+        """Whether a warp's part of what a pair of CTAs runs together does not wait for the other part."""
+        return self.eager or (self.random and self._draw.random() < 0.5)
+
     def completes_now(self) -> bool:
         """random: whether one pending operation completes before the next turn."""
         return self._draw.random() < 0.4

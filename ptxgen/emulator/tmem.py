@@ -44,7 +44,7 @@ class Tmem:
     as f32.
     """
 
-    __slots__ = ("_allocations", "_checked", "_freed", "_last_columns", "_permit", "floats", "words")
+    __slots__ = ("_allocations", "_checked", "_freed", "_last_columns", "_permit", "_reserved", "floats", "words")
 
     def __init__(self, fill: int = 0xFFFFFFFF) -> None:
         self.words: NDArray[np.uint32] = np.empty((COLUMNS, LANES), np.uint32)
@@ -55,6 +55,7 @@ class Tmem:
         """As new, for the next CTA."""
         self.words.fill(fill)
         self._allocations: dict[int, int] = {}
+        self._reserved: dict[int, int] = {}
         self._freed: set[int] = set()
         self._checked: set[tuple[int, int]] = set()
         self._last_columns = COLUMNS
@@ -67,9 +68,21 @@ class Tmem:
         column = self.room(columns)
         if column is None:
             return None
+        self._allocate(column, columns)
+        return pack_address(0, column)
+
+    def reserve(self, column: int, columns: int) -> None:
+        """Keeps columns for the CTA's part of an allocation that the other CTA of its pair has made."""
+        self._reserved[column] = columns
+
+    def alloc_reserved(self, column: int) -> int:
+        """`tcgen05.alloc` of what was reserved: the address."""
+        self._allocate(column, self._reserved.pop(column))
+        return pack_address(0, column)
+
+    def _allocate(self, column: int, columns: int) -> None:
         self._allocations[column] = self._last_columns = columns
         self._freed.difference_update(range(column, column + columns))
-        return pack_address(0, column)
 
     def room(self, columns: int) -> int | None:
         """The column at which an allocation would start now, with its rules checked."""
@@ -88,8 +101,9 @@ class Tmem:
                 f"tcgen05.alloc of {columns} columns after one of {self._last_columns}:"
                 " successive allocations of a CTA must not grow",
             )
+        taken = [*self._allocations.items(), *self._reserved.items()]
         for column in range(0, COLUMNS, columns):
-            if all(column + columns <= first or first + size <= column for first, size in self._allocations.items()):
+            if all(column + columns <= first or first + size <= column for first, size in taken):
                 return column
         return None
 

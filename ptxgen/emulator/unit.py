@@ -64,7 +64,7 @@ class Unit:
         self.log = AccessLog()
         self.ctas: list[Cta] = []
         self.cluster_barrier = ClusterBarrier(self)
-        self.pairs = [Pair() for _ in range(launch.cluster_size // 2)]
+        self.pairs = [Pair(self.policy) for _ in range(launch.cluster_size // 2)]
         for rank, ctaid in enumerate(launch.ctas_of(number)):
             self.ctas.append(Cta(self, rank, ctaid))
         self._warps = [warp for cta in self.ctas for warp in cta.warps]
@@ -306,4 +306,9 @@ class Unit:
             raise self.fault(error, warp, last) from error
 
     def _end(self) -> None:
+        for pair in self.pairs:
+            if (found := pair.unmatched()) is not None:
+                what, half = found
+                message = f"the pair's other CTA never runs {what}, for which this one may wait for ever"
+                raise Stop(self.finding("deadlock", message, half.warp, half.line))
         self.engine.drain()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -250,6 +251,52 @@ def test_nobody_arrives_at_a_cta_that_has_ended() -> None:
     report, _, _ = run(text)
     assert [finding.rule for finding in report.errors] == ["exit-with-pending-async"]
     assert "CTA (0, 0, 0) (rank 0) of the cluster has ended" in report.errors[0].message
+
+
+@pytest.mark.parametrize(("policy", "seed"), [("eager", 0), ("late", 0), *(("random", seed) for seed in range(4))])
+def test_allocations_of_a_pair_wait_for_room_in_both(policy: str, seed: int, run_ptx: Callable[..., Any]) -> None:
+    """Two warps of each CTA want all columns; whoever comes first, and whether its peer waits, they get them."""
+    body = """
+    shr.u32 %r2, %t, 5; mov.u32 %r1, smem; mad.lo.u32 %r1, %r2, 4, %r1;
+    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 512;
+    ld.shared.b32 %r3, [%r1];
+    tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r3, 512;
+    bar.sync 0;
+    setp.ne.u32 %p0, %r2, 0;
+    @%p0 ret;
+    tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;
+    ret;"""
+    assert run_ptx(body, threads=64, grid=2, cluster=2, policy=policy, seed=seed).rules == []
+
+
+ALLOC_THEN_MEET = """
+    mov.u32 %r1, smem; mov.u32 %r2, %cluster_ctarank; setp.ne.u32 %p0, %r2, 0;
+    tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 32;
+    ld.shared.b32 %r3, [%r1];
+    @%p0 bra odd;
+    {even}
+    ret;
+odd:
+    {odd}
+    ret;"""
+DEALLOC = "tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r3, 32;"
+MEET = "barrier.cluster.arrive; barrier.cluster.wait;"
+
+
+def test_a_dealloc_before_the_barrier_of_the_other_hangs_where_it_waits(run_ptx: Callable[..., Any]) -> None:
+    """PTX ISA 9.1 §9.7.16.5, Table 48: the dealloc may or may not wait, so the hang may or may not be."""
+    hangs = ALLOC_THEN_MEET.replace("{even}", MEET + DEALLOC).replace("{odd}", DEALLOC + MEET)
+    assert run_ptx(hangs, grid=2, cluster=2, policy="late").rules == ["deadlock"]
+    assert run_ptx(hangs, grid=2, cluster=2, policy="eager").rules == []
+    same = ALLOC_THEN_MEET.replace("{even}", MEET + DEALLOC).replace("{odd}", MEET + DEALLOC)
+    assert run_ptx(same, grid=2, cluster=2, policy="late").rules == []
+
+
+def test_what_only_one_cta_of_a_pair_runs_is_an_error_where_it_does_not_wait(run_ptx: Callable[..., Any]) -> None:
+    permit = "tcgen05.relinquish_alloc_permit.cta_group::2.sync.aligned;"
+    text = ALLOC_THEN_MEET.replace("{even}", permit + DEALLOC).replace("{odd}", DEALLOC)
+    assert run_ptx(text, grid=2, cluster=2).rules == ["deadlock"]
+    assert run_ptx(text, grid=2, cluster=2, policy="late").rules == ["deadlock"]
 
 
 def test_cta_group_2_needs_an_even_cluster() -> None:

@@ -1,6 +1,6 @@
 """tcgen05.alloc, .dealloc and .relinquish_alloc_permit (PTX ISA 9.1 §9.7.16.7).
 
-Under cta_group::2 a warp of each CTA of the pair runs them, and they take effect in both at once.
+Under cta_group::2 a warp of each CTA of the pair runs them.
 """
 
 from __future__ import annotations
@@ -9,24 +9,25 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ptxgen.emulator import events
-from ptxgen.emulator.cluster import Half, Pair
+from ptxgen.emulator.cluster import Pair, Perform
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Ends, Op, instruction
 from ptxgen.emulator.instructions.access import Access
 from ptxgen.emulator.instructions.tcgen05 import group, uniform
-from ptxgen.emulator.memory import Block
 from ptxgen.emulator.values import Registers
 from ptxgen.emulator.warp import Wait, Warp
 from ptxgen.errors import MachineError
 
 
-class _Request(NamedTuple):
-    """One warp's operands: columns, and the TMEM address to free or where the new one is stored."""
+class _Columns(NamedTuple):
+    """What has to be the same in both CTAs of a pair; the address when it is to be freed."""
 
     columns: int = 0
-    address: int = 0
-    block: Block | None = None
-    offset: int = 0
+    address: int | None = None
+
+    def __str__(self) -> str:
+        where = "" if self.address is None else f" at {self.address:#010x}"
+        return f"{self.columns} columns{where}"
 
 
 @instruction("tcgen05.alloc")
@@ -38,47 +39,51 @@ def alloc(d: Decode) -> Ends:
     count = d.src("u32")
     line, hooks = d.line, d.hooks
 
-    def request(r: Registers) -> _Request:
-        columns = uniform(r[0], r[count], "the column count")
-        block, offset, owner = target.where(r, uniform(r[0], target.addresses(r), "the destination"))
-        if owner is not r[0].cta:
+    def give(warp: Warp, columns: int, address: int) -> None:
+        """Stores the address where the warp wants it."""
+        block, offset, owner = target.where(warp.r, uniform(warp, target.addresses(warp.r), "the destination"))
+        cta: Cta = warp.cta
+        if owner is not cta:
             raise MachineError("out-of-bounds", "tcgen05.alloc writes its result to shared memory of its CTA")
-        return _Request(columns, block=block, offset=offset)
-
-    def give(warp: Warp, wanted: _Request, address: int) -> None:
-        cta = warp.cta
-        cta.check_store(wanted.offset, wanted.offset + 4)
-        assert wanted.block is not None
-        wanted.block.store_word(wanted.offset, 4, address)
+        cta.check_store(offset, offset + 4)
+        block.store_word(offset, 4, address)
         cta.unit.activity += 1
         if hooks:
-            _tell(warp, line, "alloc", address, wanted.columns)
-            where, spans = cta.unit.where(warp, warp.live, line), ((wanted.offset, wanted.offset + 4),)
+            _tell(warp, line, "alloc", address, columns)
+            where, spans = cta.unit.where(warp, warp.live, line), ((offset, offset + 4),)
             cta.unit.emit(
                 events.Access(**where, space="shared", kind="write", proxy="generic", ranges=spans, owner=cta.rank)
             )
 
-    def both(halves: tuple[Half, Half], warp: Warp) -> bool:
-        ctas = [half.fragment.warp.cta for half in halves]
-        if any(cta.tmem.room(half.operands.columns) is None for cta, half in zip(ctas, halves, strict=True)):
-            return _wait_for_columns(warp, ctas, halves[0].operands.columns, line)
-        for half in halves:
-            mine = half.fragment.warp
-            address = mine.cta.tmem.alloc(half.operands.columns)
+    def half(warp: Warp, column: int | None) -> int | None:
+        """One CTA's part. The first to run finds columns that are free in both CTAs."""
+        cta: Cta = warp.cta
+        columns = uniform(warp, warp.r[count], "the column count")
+        if column is None:
+            other = cta.unit.ctas[cta.rank ^ 1]
+            rooms = cta.tmem.room(columns), other.tmem.room(columns)
+            if None in rooms or rooms[0] != rooms[1]:
+                _wait_for_columns(warp, [cta, other], columns, line)
+                return None
+            address = cta.tmem.alloc(columns)
             assert address is not None
-            give(mine, half.operands, address)
-        return True
+            column = address & 0xFFFF
+            other.tmem.reserve(column, columns)
+        else:
+            address = cta.tmem.alloc_reserved(column)
+        give(warp, columns, address)
+        return column
 
     def op(r: Registers) -> bool:
         warp = r[0]
         warp.require_converged("tcgen05.alloc")
-        wanted = request(r)
+        columns = uniform(warp, r[count], "the column count")
         if pair:
-            return _by_pair("tcgen05.alloc", warp, line, wanted, both)
-        address = warp.cta.tmem.alloc(wanted.columns)
+            return _by_pair("tcgen05.alloc", warp, line, _Columns(columns), half)
+        address = warp.cta.tmem.alloc(columns)
         if address is None:
-            return _wait_for_columns(warp, [warp.cta], wanted.columns, line)
-        give(warp, wanted, address)
+            return _wait_for_columns(warp, [warp.cta], columns, line)
+        give(warp, columns, address)
         return True
 
     return Ends(kind="blocking", op=op, repeats=True)
@@ -90,28 +95,10 @@ def _wait_for_columns(warp: Warp, ctas: list[Cta], columns: int, line: int) -> b
     return warp.wait(Wait("tensor memory", line, detail=columns))
 
 
-def _by_pair(
-    what: str, warp: Warp, line: int, operands: _Request, perform: Callable[[tuple[Half, Half], Warp], bool]
-) -> bool:
-    """Whether the operation has taken effect in both CTAs of the warp's pair."""
-
-    def checked(even: Half, odd: Half) -> bool:
-        if even.operands.columns != odd.operands.columns or even.operands.address != odd.operands.address:
-            lines = f"line {even.line}" if even.line == odd.line else f"lines {even.line} and {odd.line}"
-            raise MachineError(
-                "illegal-tmem-allocation",
-                f"the two CTAs of a pair run {what} ({lines}) with different operands: "
-                f"{_operands(even.operands)} and {_operands(odd.operands)}",
-            )
-        return perform((even, odd), warp)
-
+def _by_pair(what: str, warp: Warp, line: int, operands: _Columns, perform: Perform) -> bool:
+    """Whether the warp goes on: its half has been run."""
     pair: Pair = warp.cta.unit.pairs[warp.cta.rank >> 1]
-    return pair.together(what, warp, line, operands, checked)
-
-
-def _operands(request: _Request) -> str:
-    where = "" if request.block is not None else f" at {request.address:#010x}"
-    return f"{request.columns} columns{where}"
+    return pair.together(what, warp, line, operands, perform)
 
 
 @instruction("tcgen05.dealloc")
@@ -121,14 +108,15 @@ def dealloc(d: Decode) -> Op | Ends:
     address, count = d.src("b32"), d.src("u32")
     line, hooks = d.line, d.hooks
 
-    def request(r: Registers) -> _Request:
+    def request(r: Registers) -> _Columns:
         warp = r[0]
         warp.require_converged("tcgen05.dealloc")
         place, columns = uniform(warp, r[address], "the TMEM address"), uniform(warp, r[count], "the column count")
-        return _Request(columns, place)
+        return _Columns(columns, place)
 
-    def free(warp: Warp, what: _Request) -> None:
+    def free(warp: Warp, what: _Columns) -> None:
         cta: Cta = warp.cta
+        assert what.address is not None
         cta.tmem.dealloc(what.address, what.columns)
         for fragment in cta.tmem_users:
             fragment.wait = None
@@ -149,11 +137,11 @@ def relinquish(d: Decode) -> Op | Ends:
     d.require("sync", "aligned")
     line, hooks = d.line, d.hooks
 
-    def request(r: Registers) -> _Request:
+    def request(r: Registers) -> _Columns:
         r[0].require_converged("tcgen05.relinquish_alloc_permit")
-        return _Request()
+        return _Columns()
 
-    def give_up(warp: Warp, what: _Request) -> None:
+    def give_up(warp: Warp, what: _Columns) -> None:
         warp.cta.tmem.relinquish()
         if hooks:
             _tell(warp, line, "relinquish")
@@ -169,19 +157,18 @@ def _alone_or_together(
     pair: bool,
     line: int,
     alone: Op,
-    request: Callable[[Registers], _Request],
-    effect: Callable[[Warp, _Request], None],
+    request: Callable[[Registers], _Columns],
+    effect: Callable[[Warp, _Columns], None],
 ) -> Op | Ends:
     if not pair:
         return alone
 
-    def both(halves: tuple[Half, Half], warp: Warp) -> bool:
-        for half in halves:
-            effect(half.fragment.warp, half.operands)
+    def half(warp: Warp, settled: bool | None) -> bool:
+        effect(warp, request(warp.r))
         return True
 
     def op(r: Registers) -> bool:
-        return _by_pair(what, r[0], line, request(r), both)
+        return _by_pair(what, r[0], line, request(r), half)
 
     return Ends(kind="blocking", op=op, repeats=True)
 
