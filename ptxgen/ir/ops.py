@@ -28,17 +28,34 @@ INTEGER_OPCODES = frozenset(
 COMPARE_OPCODES = frozenset("eq.u32 ne.u32 lt.u32 le.u32 gt.u32 ge.u32".split())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Op:
-    """Base of all operations; the comment becomes part of the text."""
+    """Base of all operations; the comment becomes part of the text.
+
+    Equality, hash and representation are written once, here: to generate them for every operation takes
+    longer than all the rest of a cold start's imports.
+    """
 
     comment: str = ""
+
+    def _values(self) -> tuple[object, ...]:
+        return tuple(getattr(self, name) for name in self.__dataclass_fields__)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Op) and type(self) is type(other) and self._values() == other._values()
+
+    def __hash__(self) -> int:
+        return hash((type(self), self._values()))
+
+    def __repr__(self) -> str:
+        fields = ", ".join(f"{name}={getattr(self, name)!r}" for name in self.__dataclass_fields__)
+        return f"{type(self).__name__}({fields})"
 
 
 # ---- scalar ---------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReadSpecial(Op):
     """Read a special register such as %tid.x."""
 
@@ -46,14 +63,14 @@ class ReadSpecial(Op):
     special: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SharedBase(Op):
     """Take the address of the one dynamic shared-memory array."""
 
     dst: Register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LoadParameter(Op):
     """Read a 32-bit parameter."""
 
@@ -61,7 +78,7 @@ class LoadParameter(Op):
     parameter: Parameter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TensorMapAddress(Op):
     """Take the generic address of a tensor map parameter."""
 
@@ -69,7 +86,7 @@ class TensorMapAddress(Op):
     parameter: Parameter
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SetConstant(Op):
     """Give a constant of the spec its name; ptxas folds it."""
 
@@ -77,7 +94,7 @@ class SetConstant(Op):
     value: Hex | int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Integer(Op):
     """One integer instruction out of INTEGER_OPCODES, with a mandatory comment."""
 
@@ -92,7 +109,7 @@ class Integer(Op):
             raise ValueError(f"{self.opcode} into {self.dst} needs a comment")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Compare(Op):
     """Set a predicate from an unsigned comparison out of COMPARE_OPCODES."""
 
@@ -106,7 +123,7 @@ class Compare(Op):
             raise ValueError(f"comparison {self.opcode!r} is not in the fixed set")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ElectOne(Op):
     """Choose one lane of the warp; executed once, by whole warps, before any divergence."""
 
@@ -116,22 +133,22 @@ class ElectOne(Op):
 # ---- control --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Section(Op):
     """A heading in the text."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Label(Op):
     name: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class KeepRolled(Op):
     """Tell ptxas not to unroll the loop whose first block this is."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Branch(Op):
     """Jump to a label, always or where the predicate has the wanted value."""
 
@@ -140,12 +157,12 @@ class Branch(Op):
     negate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Return(Op):
     """End the thread."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Guard(Op):
     """Run the body only where the predicate is true (negate: false); else go on at the label."""
 
@@ -155,7 +172,7 @@ class Guard(Op):
     negate: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class While(Op):
     """Loop tested at the top: the head computes `leave`, which ends the loop at `done`.
 
@@ -171,7 +188,7 @@ class While(Op):
     rolled: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DoWhile(Op):
     """Loop tested at the bottom: the body computes `again`; it runs at least once."""
 
@@ -183,7 +200,7 @@ class DoWhile(Op):
 # ---- shared memory and barriers -------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SmemAddress(Op):
     """Address of a declared buffer or barrier (its stage 0)."""
 
@@ -192,7 +209,7 @@ class SmemAddress(Op):
     place: SmemBuffer | Barrier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageAddress(Op):
     """Address of the cursor's stage: base + stage x stride. Once per stage visit."""
 
@@ -202,7 +219,7 @@ class StageAddress(Op):
     stride: Operand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class InitBarrier(Op):
     """Initialise one mbarrier with its arrival count."""
 
@@ -210,22 +227,22 @@ class InitBarrier(Op):
     barrier: Barrier
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FenceBarrierInit(Op):
     """Make the initialised mbarriers visible to the asynchronous units."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CtaBarrier(Op):
     """Barrier 0: all threads of the CTA."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ClusterBarrier(Op):
     """All threads of all CTAs of the cluster."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class MapAddress(Op):
     """The address of the same place in another CTA of the cluster."""
 
@@ -234,7 +251,7 @@ class MapAddress(Op):
     rank: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SyncNamedBarrier(Op):
     """Barrier among the threads of some warps; the id may come from a register."""
 
@@ -242,7 +259,7 @@ class SyncNamedBarrier(Op):
     id: Operand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Arrive(Op):
     """Every executing thread arrives once; remote: perhaps in another CTA of the cluster."""
 
@@ -250,7 +267,7 @@ class Arrive(Op):
     remote: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ArriveExpect(Op):
     """Arrive once and announce the bytes that TMA loads of this phase will bring."""
 
@@ -258,7 +275,7 @@ class ArriveExpect(Op):
     transaction_bytes: Operand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WaitBarrier(Op):
     """Wait until the phase with this parity is complete; cluster: arrivals come from other CTAs too."""
 
@@ -269,7 +286,7 @@ class WaitBarrier(Op):
     cluster: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FenceProxyAsync(Op):
     """Order this thread's shared-memory writes before reads by the asynchronous proxy."""
 
@@ -277,14 +294,14 @@ class FenceProxyAsync(Op):
 # ---- cursors --------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StartCursor(Op):
     """Stage 0, start phase."""
 
     cursor: Cursor
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AdvanceCursor(Op):
     """Next stage; the phase flips when the stage wraps, or every time without a ring."""
 
@@ -294,7 +311,7 @@ class AdvanceCursor(Op):
 # ---- global memory --------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LoadGlobal(Op):
     """Load 16 bytes of one thread, from memory that the kernel does not write."""
 
@@ -302,7 +319,7 @@ class LoadGlobal(Op):
     address: Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StoreGlobal(Op):
     """Store 16 bytes of one thread where the predicate is true."""
 
@@ -314,14 +331,14 @@ class StoreGlobal(Op):
 # ---- tensor memory accelerator --------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class PrefetchTensorMap(Op):
     """Bring a tensor map into its cache."""
 
     tensor_map: Register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TmaLoad(Op):
     """Copy one box into shared memory; its bytes complete on the mbarrier.
 
@@ -336,7 +353,7 @@ class TmaLoad(Op):
     barrier: Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TmaStore(Op):
     """Copy one box from shared memory, clipped at the tensor's edges, in a bulk group."""
 
@@ -346,12 +363,12 @@ class TmaStore(Op):
     src: Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CommitStores(Op):
     """Close the executing thread's bulk group."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WaitStores(Op):
     """Wait until at most `pending` of the thread's bulk groups are unfinished.
 
@@ -365,7 +382,7 @@ class WaitStores(Op):
 # ---- tensor memory and tensor cores (sm_100a) -----------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class AllocTmem(Op):
     """One warp allocates columns; the address is written to shared memory."""
 
@@ -374,14 +391,14 @@ class AllocTmem(Op):
     columns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RelinquishTmem(Op):
     """Give up the right to allocate, so that a co-resident CTA may."""
 
     cta_group: int = 1
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ReadTmemAddress(Op):
     """Read the allocated address from shared memory."""
 
@@ -389,7 +406,7 @@ class ReadTmemAddress(Op):
     address: Address
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DeallocTmem(Op):
     """The allocating warp frees the columns."""
 
@@ -398,17 +415,17 @@ class DeallocTmem(Op):
     columns: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FenceBeforeSync(Op):
     """Order earlier tcgen05 operations before the synchronisation that follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FenceAfterSync(Op):
     """Order later tcgen05 operations after the synchronisation that went before."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class DescriptorBase(Op):
     """SMEM matrix descriptor of stage 0: constant fields plus address >> 4."""
 
@@ -419,7 +436,7 @@ class DescriptorBase(Op):
     low: Register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StageDescriptor(Op):
     """Descriptor of the cursor's stage: base + stage x (stage bytes >> 4)."""
 
@@ -429,7 +446,7 @@ class StageDescriptor(Op):
     stride: Operand
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Mma(Op):
     """D += A . B over 32 bytes of K; `accumulate` false (a predicate) overwrites D.
 
@@ -444,7 +461,7 @@ class Mma(Op):
     accumulate: Register | int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class CommitMma(Op):
     """Arrive on the mbarrier when all the thread's earlier MMAs are complete.
 
@@ -456,7 +473,7 @@ class CommitMma(Op):
     mask: Register | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class LoadTmem(Op):
     """Load `count` columns of the warp's 32 lanes: register i of a lane is its column i."""
 
@@ -468,7 +485,7 @@ class LoadTmem(Op):
         return len(self.registers)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WaitTmemLoad(Op):
     """Wait until the warp's tensor-memory loads have delivered."""
 
@@ -476,12 +493,12 @@ class WaitTmemLoad(Op):
 # ---- tensor cores (sm_90a) ------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WgmmaFence(Op):
     """Order the warpgroup's accesses of accumulator registers before the wgmma that follows."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Wgmma(Op):
     """D += A . B over 64 rows, n columns and 32 bytes of K, by a warpgroup, asynchronously."""
 
@@ -493,19 +510,19 @@ class Wgmma(Op):
     accumulate: Register | int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WgmmaCommit(Op):
     """Close the warpgroup's batch of wgmmas."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WgmmaWait(Op):
     """Wait until at most `pending` batches are unfinished."""
 
     pending: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class SetMaxRegisters(Op):
     """A whole warpgroup changes its registers per thread."""
 
@@ -520,7 +537,7 @@ class SetMaxRegisters(Op):
 # ---- epilogue -------------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ConvertPair(Op):
     """Round two f32 values to 16 bits and pack them, `low` in bits 0-15."""
 
@@ -530,7 +547,7 @@ class ConvertPair(Op):
     type: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StoreShared(Op):
     """Store 8 or 16 bytes of one thread."""
 
@@ -542,7 +559,7 @@ class StoreShared(Op):
         return len(self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StoreMatrix(Op):
     """Store two or four 8 x 8 matrices of 16-bit elements; every lane addresses one row of 16 bytes."""
 
@@ -557,7 +574,7 @@ class StoreMatrix(Op):
 # ---- tile order -----------------------------------------------------------------------------
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class RowMajorTile(Op):
     """Tile id to tile coordinates: m = id div n_tiles, n = id rem n_tiles."""
 
@@ -567,7 +584,7 @@ class RowMajorTile(Op):
     n_tiles: Register
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class GroupedTile(Op):
     """Tile id to tile coordinates in bands of `group` tile rows, walked column by column.
 
