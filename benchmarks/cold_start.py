@@ -5,7 +5,6 @@ python benchmarks/cold_start.py
 
 from __future__ import annotations
 
-import os
 import statistics
 import subprocess
 import sys
@@ -13,7 +12,7 @@ import tempfile
 import time
 from pathlib import Path
 
-from common import record
+from common import record, user_environment
 
 ROOT = Path(__file__).resolve().parents[1]
 RENDER = """
@@ -37,8 +36,7 @@ def seconds(command: list[str], environment: dict[str, str]) -> float:
 def main() -> None:
     emit = [sys.executable, str(ROOT / "cli.py"), "emit", "--step", "6"]
     with tempfile.TemporaryDirectory() as folder:
-        cached = {**os.environ, "PTXGEN_CACHE_DIR": folder}
-        uncached = {**os.environ, "PTXGEN_CACHE": "0"}
+        cached, uncached = user_environment(PTXGEN_CACHE_DIR=folder), user_environment(PTXGEN_CACHE="0")
         first = seconds(emit, cached)
         with_cache = [seconds(emit, cached) for _ in range(5)]
         without = [seconds(emit, uncached) for _ in range(5)]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import platform
+import time
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -25,12 +26,31 @@ def machine() -> dict[str, Any]:
     except (OSError, StopIteration):
         pass
     return {
+        "loop_seconds": loop_seconds(),
         "date": date.today().isoformat(),
         "processor": model,
         "cores": os.cpu_count(),
         "python": platform.python_version(),
         "numpy": numpy.__version__,
     }
+
+
+def user_environment(**changes: str) -> dict[str, str]:
+    """The environment of a user's process: Python keeps compiled modules, as it does unless told not to."""
+    kept = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    return {**kept, **changes}
+
+
+def loop_seconds() -> float:
+    """How long a million turns of a plain Python loop take on this machine, now: 0.06 s on an idle 2.4 GHz core."""
+    found = []
+    for _ in range(5):
+        start = time.perf_counter()
+        total = 0
+        for number in range(1_000_000):
+            total += number * number
+        found.append(time.perf_counter() - start)
+    return round(min(found), 3)
 
 
 def record(name: str, result: dict[str, Any]) -> None:
