@@ -12,6 +12,7 @@ from ptxgen.review.sources import Source
 from ptxgen.toolchain import assemble, disassemble
 
 _INSTRUCTION = re.compile(r"^\s*/\*[0-9a-f]+\*/\s*(?P<code>[^;]+;)")
+_LABEL = re.compile(r"\.L_x_\d+")
 _CONTEXT = 2
 
 
@@ -45,8 +46,14 @@ def sass_lines(old: Source, new: Source, ptxas_paths: Sequence[Path]) -> Iterato
 
 
 def instructions(sass: str) -> list[str]:
-    """The instructions of a disassembly, without addresses."""
-    return [" ".join(match["code"].split()) for line in sass.splitlines() if (match := _INSTRUCTION.match(line))]
+    """The instructions of a disassembly, without addresses, numbers of labels, and padding."""
+    found = []
+    for line in sass.splitlines():
+        if match := _INSTRUCTION.match(line):
+            code = " ".join(_LABEL.sub(".L", match["code"]).split())
+            if code != "NOP;":
+                found.append(code)
+    return found
 
 
 def _opcode(code: str) -> str:

@@ -42,6 +42,7 @@ class Recorder:
 class Trace:
     """What one launch did. `comparison` is None where nothing says what it should compute."""
 
+    description: LaunchDescription
     problem: Mapping[str, int]
     launch: Launch
     chip: Target
@@ -97,6 +98,7 @@ def record(
     if expect is not None and not execution.report.errors:
         comparison = compare(inputs[expect.a], inputs[expect.b], execution.outputs[expect.d])
     return Trace(
+        description=description,
         problem=dict(problem),
         launch=launch,
         chip=chip,
