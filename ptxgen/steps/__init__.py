@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
 from ptxgen.errors import SpecError, UnknownNameError
@@ -98,8 +99,12 @@ def step(number: int, *, target: str = "sm_100a") -> GemmSpec:
     )
 
 
+@lru_cache(maxsize=64)
 def build(spec: GemmSpec) -> Program:
-    """Build the Program of a spec and check it; raises ProgramError if a static rule is broken."""
+    """Build the Program of a spec and check it; raises ProgramError if a static rule is broken.
+
+    A Program is a value: the last ones are kept, so that the same spec is built and checked once.
+    """
     from ptxgen.ir.checks import check
 
     _known(spec.step, spec.target)
