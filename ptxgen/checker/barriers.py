@@ -38,6 +38,8 @@ class Mbarrier:
     published: Clock
     before: Clock
     init_fence_line: int = 0
+    init_released: Observation | None = None
+    """Stands for the initialisation once fence.mbarrier_init has released it: relaxed synchronisation passes it on."""
     phase: int = 0
     pending: int = 0
     phase_lines: set[int] = field(default_factory=set)

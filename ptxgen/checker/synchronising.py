@@ -58,6 +58,8 @@ def _use(
         value = view.clock.knows(barrier.init_warp, barrier.init_lane)
         if epoch_of(value) >= barrier.init_epoch:
             cluster.paths.need(path_of(value))
+        elif barrier.init_released is not None and view.clock.done & barrier.init_released.bit:
+            cluster.paths.need(barrier.init_released.paths.get(warp.number, 0))
         elif not own:
             cluster.findings.init_not_visible(cluster, barrier, event)
             return
@@ -269,6 +271,7 @@ def fence(cluster: Cluster, event: events.Fence) -> None:
             _proxy_fence(cluster, event, warp)
         _init_fence(cluster, event, warp)
     elif name.startswith("fence.mbarrier_init"):
+        _release_inits(cluster, event, warp)
         _init_fence(cluster, event, warp)
     elif name == "tcgen05.fence::before_thread_sync":
         _before_thread_sync(cluster, event, warp)
@@ -283,6 +286,24 @@ def _proxy_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
     value = cluster.fence_stamp(warp, event.line)
     for view in warp.change(event.lanes):
         view.proxied, view.bridge = value, view.clock
+
+
+def _release_inits(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
+    """fence.mbarrier_init is a release of initialisations alone; relaxed synchronisation may follow it."""
+    mine = [
+        barrier
+        for barrier in cluster.mbarriers.values()
+        if barrier.init_released is None
+        and barrier.init_warp == warp.number
+        and event.lanes >> barrier.init_lane & 1
+    ]  # fmt: skip
+    if not mine:
+        return
+    released = cluster.new_observation(warp, event.line)
+    for barrier in mine:
+        barrier.init_released = released
+    for view in warp.change(event.lanes):
+        view.clock = view.clock.with_operations(released.bit, 0)
 
 
 def _init_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
