@@ -40,7 +40,15 @@ class SharedMemory(Memory):
 
     def access(self, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
         """Bytes [start, stop) each, for the agents' lanes in order or, if one, for all."""
-        _touch(self, self._cells, agents, ranges, lanes, write)
+        cells = self._cells
+        if len(ranges) == len(agents) == 1:  # most often a stage, again
+            (start, stop), granule = ranges[0], cells.granule
+            box = ((start // granule, stop // granule),)
+            block = cells.blocks.get(box)
+            if block is not None and not (start | stop) & (granule - 1):
+                self.touch_block(block, cells, box, agents[0][1], write)
+                return
+        _touch(self, cells, agents, ranges, lanes, write)
 
     def take_over(self, operation: Operation, agent: Agent, ranges: Ranges) -> None:
         """What an operation wrote last becomes the agent's write."""

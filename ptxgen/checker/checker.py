@@ -76,7 +76,7 @@ class Checker:
     def _enter(self, unit: int) -> Cluster:
         last = self._current
         if last is not None and last.ended:
-            del self._clusters[last.number]
+            self._clusters.pop(last.number).release()
         cluster = self._clusters.get(unit)
         if cluster is None:
             cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings, self._ran)
@@ -89,6 +89,9 @@ class Checker:
         self._usage.ran(self._ran)
         self._usage.need(self._paths.needed_lines)
         kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]
+        while self._clusters:
+            self._clusters.popitem()[1].release()
+        self._current = None
         told = {(one.rule, one.line) for one in kept}
         return (*kept, *(one for one in self._findings.all() if (one.rule, one.line) not in told))
 

@@ -70,6 +70,12 @@ class Cluster:
         """Whether every thread has exited and no operation is pending."""
         return not self.pending_operations and not any(warp.live for warp in self.warps)
 
+    def release(self) -> None:
+        """Lets go of the memories, which refer back to it: the garbage collector is slow to find that."""
+        self.shared.clear()
+        self.tensor.clear()
+        del self.globals
+
     # -- who -------------------------------------------------------------------------------------
 
     def warp(self, event: Event) -> Warp:

@@ -48,23 +48,27 @@ class Memory(ABC):
 
     def touch(self, cells: Cells, box: Box, agent: Agent, write: bool) -> None:
         """The agent as a whole reads or writes a box of cells, one block if there is one."""
-        mine = whole_number(agent)
         block = cells.blocks.get(box)
         if block is not None:
-            if block.writes:
-                self._judge_block(block.writes, cells, box, agent, True, write)
-            if not write:
-                block.reads = self._reader(block.reads, mine, agent)
-                return
-            if block.reads:
-                self._judge_block(block.reads, cells, box, agent, False, True)
-            block.writes, block.reads = mine, 0
+            self.touch_block(block, cells, box, agent, write)
             return
         if cells.blocks:
             cells.dissolve(box)
+        mine = whole_number(agent)
         self._touch_cells(cells, box, None, mine, agent, write)
         if write:
             cells.blocks[box] = Block(mine, 0)
+
+    def touch_block(self, block: Block, cells: Cells, box: Box, agent: Agent, write: bool) -> None:
+        """The same for the block that lies in the box."""
+        if block.writes:
+            self._judge_block(block.writes, cells, box, agent, True, write)
+        if not write:
+            block.reads = self._reader(block.reads, whole_number(agent), agent)
+            return
+        if block.reads:
+            self._judge_block(block.reads, cells, box, agent, False, True)
+        block.writes, block.reads = whole_number(agent), 0
 
     def touch_by_lane(
         self, cells: Cells, where: npt.NDArray[Any], lanes: Lanes | None, agent: Agent, write: bool
