@@ -31,7 +31,8 @@ NAMES = {"f16": ("fp16", "float16"), "bf16": ("bf16", "bfloat16"), "f32": ("fp32
 @dataclass(frozen=True)
 class TritonMatmul:
     """A compiled kernel. Its entry takes, for each of A, B and D, a tensor map, two sizes (u32) and two strides
-    (u64), then M, N, K (u32) and two pointers to scratch memory that it does not use.
+    (u64), then M, N, K (u32) and two pointers to scratch memory that it does not use. A program is a cluster
+    of `ctas` CTAs.
     """
 
     module: Any
@@ -42,6 +43,7 @@ class TritonMatmul:
     dynamic_smem_bytes: int
     boxes: tuple[tuple[tuple[int, ...], Swizzle], ...]
     """Box (outermost size first) and swizzle of A, B and D."""
+    ctas: int = 1
 
     def __call__(self, a: Array, b: Array, d: Array, size: tuple[int, int, int], **options: Any) -> Array:
         """D after the launch. Arrays hold whole pitches; `size` says how much of them is the matrix."""
@@ -70,9 +72,9 @@ class TritonMatmul:
         report = Machine(chip=target("sm_100a"), memory=memory, workers=1, **options).launch(
             self.module,
             entry=next(iter(self.module.entries)),
-            grid=grid,
+            grid=(grid[0] * self.ctas, *grid[1:]),
             block=(self.threads, 1, 1),
-            cluster=(1, 1, 1),
+            cluster=(self.ctas, 1, 1),
             dynamic_smem_bytes=self.dynamic_smem_bytes,
             arguments=arguments,
         )
@@ -83,21 +85,36 @@ class TritonMatmul:
 
 
 @pytest.fixture(scope="session")
-def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[..., TritonMatmul]]:
-    """`triton_matmul("plain", (128, 128, 64))` compiles once a session; skips where Triton is missing."""
-    triton = pytest.importorskip("triton", reason=f"triton {PINNED} is not installed")
-    if triton.__version__ != PINNED:
-        pytest.skip(f"triton is {triton.__version__}, not {PINNED}: its PTX is another")
-    patch = pytest.MonkeyPatch()
-    patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
-    patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
-    path = Path(__file__).with_name("triton_kernels.py")
-    spec = importlib.util.spec_from_file_location("triton_kernels", path)
+def triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
+    """The package, with a cache of its own; skips where it is missing."""
+    package = pytest.importorskip("triton", reason=f"triton {PINNED} is not installed")
+    if package.__version__ != PINNED:
+        pytest.skip(f"triton is {package.__version__}, not {PINNED}: its PTX is another")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("TRITON_CACHE_DIR", str(tmp_path_factory.mktemp("triton")))
+        patch.setenv("TRITON_DEFAULT_FP_FUSION", "1")
+        yield package
+
+
+def _kernels(name: str) -> Any:
+    """A module of kernels that lies beside this file."""
+    spec = importlib.util.spec_from_file_location(name, Path(__file__).with_name(f"{name}.py"))
     assert spec is not None
     assert spec.loader is not None
     kernels = importlib.util.module_from_spec(spec)
     sys.modules[spec.name] = kernels
     spec.loader.exec_module(kernels)
+    return kernels
+
+
+def _boxes(metadata: Any) -> tuple[tuple[tuple[int, ...], Swizzle], ...]:
+    return tuple((tuple(d["block_size"]), SWIZZLES[d["swizzle"]]) for d in metadata.tensordesc_meta)
+
+
+@pytest.fixture(scope="session")
+def triton_matmul(triton: Any) -> Callable[..., TritonMatmul]:
+    """`triton_matmul("plain", (128, 128, 64))` compiles once a session."""
+    kernels = _kernels("triton_kernels")
     compiled: dict[tuple[Any, ...], TritonMatmul] = {}
 
     def compile_matmul(
@@ -108,9 +125,10 @@ def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
         output: str = "f16",
         num_stages: int = 3,
         num_warps: int = 4,
+        clc: bool = False,
         **constants: Any,
     ) -> TritonMatmul:
-        key = (kernel, tile, operand, output, num_stages, num_warps, *sorted(constants.items()))
+        key = (kernel, tile, operand, output, num_stages, num_warps, clc, *sorted(constants.items()))
         if key not in compiled:
             compiler = importlib.import_module("triton.compiler")
             backend = importlib.import_module("triton.backends.compiler")
@@ -138,6 +156,7 @@ def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
                     "num_stages": num_stages,
                     "ptx_version": 90,
                     "launch_pdl": constants.get("CHAINED", False),
+                    "clc": clc,
                 },
             )
             compiled[key] = TritonMatmul(
@@ -147,9 +166,69 @@ def triton_matmul(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable
                 output=output,
                 threads=32 * done.metadata.num_warps,
                 dynamic_smem_bytes=done.metadata.shared,
-                boxes=tuple((tuple(d["block_size"]), SWIZZLES[d["swizzle"]]) for d in done.metadata.tensordesc_meta),
+                boxes=_boxes(done.metadata),
             )
         return compiled[key]
 
-    yield compile_matmul
-    patch.undo()
+    return compile_matmul
+
+
+PAIR, FOUR = ((1, 0),), ((1, 0), (2, 0))
+CLUSTERS: dict[str, tuple[tuple[int, int, int], int, tuple[Any, ...], tuple[Any, ...]]] = {
+    "m256": ((256, 128, 64), 64, PAIR, PAIR),
+    "m128": ((128, 128, 64), 128, PAIR, PAIR),
+    "multicast": ((512, 128, 64), 64, FOUR, ((1, 0), (0, 0))),
+}
+"""Tile, columns that are stored at a time, and how the CTAs of a cluster share the rows of A and D, and of B."""
+
+
+@pytest.fixture(scope="session")
+def gluon_matmul(triton: Any) -> Callable[..., TritonMatmul]:
+    """`gluon_matmul("roles", "m256")` compiles once a session; m is that of the MMA, of which each pair makes one."""
+    kernels = _kernels("gluon_kernels")
+    compiled: dict[tuple[str, str], TritonMatmul] = {}
+
+    def compile_matmul(kernel: str, cluster: str) -> TritonMatmul:
+        if (kernel, cluster) not in compiled:
+            runtime = importlib.import_module("triton.experimental.gluon._runtime")
+            language = importlib.import_module("triton.experimental.gluon.language")
+            backend = importlib.import_module("triton.backends.compiler")
+            function = getattr(kernels, kernel)
+            (bm, bn, bk), columns, split, split_b = CLUSTERS[cluster]
+            ctas = 1 << len(split)
+            signature = dict.fromkeys(("M", "N", "K"), "i32")
+            for name, shape, sharing in (("a", (bm, bk), split), ("b", (bn, bk), split_b), ("d", (bm, columns), split)):
+                layout = language.NVMMASharedLayout.get_default_for(
+                    list(shape), language.float16, cga_layout=[list(basis) for basis in sharing]
+                )
+                signature[f"{name}_map"] = f"tensordesc<fp16[{shape[0]},{shape[1]}],{layout!r}>"
+            constants = {"STAGES": 3, "ROWS": bm // ctas, "CTAS": split}
+            signature |= dict.fromkeys(constants, "constexpr")
+            names = function.arg_names
+            source = runtime.GluonASTSource(
+                function,
+                {name: signature[name] for name in names},
+                {(names.index(name),): value for name, value in constants.items()},
+                attrs={},
+            )
+            done = triton.compile(
+                source,
+                target=backend.GPUTarget("cuda", 100, 32),
+                options={"num_warps": 4, "num_ctas": ctas, "ptx_version": 90},
+            )
+            module = load_module(done.asm["ptx"], name=f"gluon {kernel}")
+            block = next(iter(module.entries.values())).reqntid
+            assert block is not None
+            compiled[kernel, cluster] = TritonMatmul(
+                module=module,
+                tile=(bm, bn, bk),
+                operand="f16",
+                output="f16",
+                threads=block[0],
+                dynamic_smem_bytes=done.metadata.shared,
+                boxes=_boxes(done.metadata),
+                ctas=ctas,
+            )
+        return compiled[kernel, cluster]
+
+    return compile_matmul

@@ -120,3 +120,11 @@ def test_other_tiles_warps_and_depths(triton_matmul: Any, tile: Any, options: An
     matmul = triton_matmul("plain", tile, **options)
     for policy in ("eager", "late", "random"):
         check_exact(matmul, (200, 136, 200), policy=policy)
+
+
+@pytest.mark.parametrize(("policy", "seed"), POLICIES)
+@pytest.mark.parametrize("programs", [15, 20])
+def test_tiles_of_programs_that_were_cancelled(triton_matmul: Any, programs: int, policy: str, seed: int) -> None:
+    """A program for each tile, or more; which of them start, and which are cancelled by others, is policy."""
+    matmul = triton_matmul("persistent", (128, 128, 64), clc=True)
+    check_exact(matmul, LARGE, policy=policy, seed=seed, grid=(programs, 1, 1))
