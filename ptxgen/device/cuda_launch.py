@@ -37,9 +37,11 @@ class TensorMapEncoder:
         self._rank = tensor_map.rank
         self._align = 32 if tensor_map.interleave == "32B" else tensor_map.element_type.align_bytes
         self._kind = bindings.CUtensorMapDataType(tensor_map.data_type_code)
+        # The driver refuses a null pointer, which an empty list becomes: rank 1 passes a stride it does not use.
+        strides = tensor_map.strides_bytes or (16,)
         self._layout = (
             [bindings.cuuint64_t(size) for size in tensor_map.dims],
-            [bindings.cuuint64_t(stride) for stride in tensor_map.strides_bytes],
+            [bindings.cuuint64_t(stride) for stride in strides],
             [bindings.cuuint32_t(size) for size in tensor_map.box],
             [bindings.cuuint32_t(stride) for stride in tensor_map.element_strides],
             bindings.CUtensorMapInterleave(tensor_map.interleave_code),

@@ -266,10 +266,16 @@ class FakeDriver:
         self, kind: Any, rank: int, address: Any, dims: Any, strides: Any, box: Any, steps: Any, *codes: Any
     ) -> Any:
         assert self.here is not None  # without a context the driver answers CUDA_ERROR_INVALID_CONTEXT
-        assert rank == len(dims) == len(strides) + 1 == len(box) == len(steps) == 2
+        assert rank == len(dims) == len(box) == len(steps)
+        assert 1 <= rank <= 5
+        if not strides:  # a null pointer
+            return R.CUDA_ERROR_INVALID_VALUE, None
+        assert len(strides) == max(rank - 1, 1)
+        assert all(0 < int(stride) < 1 << 40 and int(stride) % 16 == 0 for stride in strides)
         encoded = bindings.CUtensorMap()
         words = [MAP_MAGIC, int(kind), int(address), *dims, *strides, *box, *steps, *codes]
-        encoded.opaque = [bindings.cuuint64_t(int(word)) for word in words + [0] * (16 - len(words))]
+        words += [0] * (16 - len(words))
+        encoded.opaque = [bindings.cuuint64_t(int(word)) for word in words[:16]]
         return encoded
 
     def _cuOccupancyMaxActiveBlocksPerMultiprocessor(self, function: Any, threads: int, smem: int) -> int:

@@ -18,6 +18,7 @@ from ptxgen.device.launch import Launch
 from ptxgen.device.reference import compare
 from ptxgen.errors import DeviceError, HungKernelError, LaunchError, UnknownNameError
 from ptxgen.hardware.element_types import element_type
+from ptxgen.hardware.tensor_map import TensorMap
 
 F16 = element_type("f16")
 MakeGpu = Callable[..., tuple[Any, CudaDevice]]
@@ -120,6 +121,17 @@ def test_parameters_attributes_and_maps(make_gpu: MakeGpu) -> None:
     assert report.grid == (132, 1, 1)
     assert fake.launches[1]["values"] == made["values"]
     assert list(fake.launches[1]["attributes"]) == ["CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION"]
+
+
+def test_a_tensor_map_of_one_dimension(make_gpu: MakeGpu) -> None:
+    """It has no stride, and yet the driver wants an array of strides."""
+    _, device = make_gpu(driver_devices=HOPPER)
+    row = TensorMap(element_type=F16, address=0x1000, dims=(100,), strides_bytes=(), box=(64,))
+    encoded = device.encode_tensor_map(row)
+    assert isinstance(encoded, bytes)
+    words = np.frombuffer(encoded, np.uint64).tolist()
+    assert words[1:4] == [F16.tensor_map_code, 0x1000, 100]
+    assert words[5:7] == [64, 1]
 
 
 def test_blocks_are_clusters(make_gpu: MakeGpu) -> None:
