@@ -2,6 +2,9 @@
 
 PTX ISA 9.1 §9.7.9.25: add of u32, s32, u64, f32, f16, bf16; min and max of u32, s32, u64, s64,
 f16, bf16; inc and dec of u32; and, or, xor of 32- and 64-bit types.
+
+As an H200 does it (docs/hardware-facts.md): subnormal numbers stay, those of f32 too, which the manual
+says the add flushes; of a number and a NaN the extreme is the number, and -0 is less than +0.
 """
 
 from __future__ import annotations
@@ -53,13 +56,14 @@ def reduce_elements(operation: str, element: str, old: NDArray[Any], new: NDArra
             result = f32_to_bf16(_combine(operation, bf16_to_f32(a), bf16_to_f32(b)))
         else:
             result = _combine(operation, a, b)
-        if element == "f32":
-            # The f32 add flushes subnormal results to zero.
-            result = np.where(np.abs(result) < np.finfo(np.float32).tiny, np.copysign(0, result), result)
     raw: NDArray[Any] = result.astype(a.dtype, copy=False).view(old.dtype)
     if element in ("f32", "f16"):
         nan = np.array(0x7FFFFFFF if element == "f32" else 0x7FFF, f"u{a.itemsize}")
         raw = np.where(np.isnan(result), nan, raw.view(nan.dtype)).view(old.dtype)
+    if element in ("f16", "bf16") and operation in ("min", "max"):
+        bits, other = old.view(np.uint16), new.view(np.uint16)
+        zero = np.bitwise_or(bits, other) if operation == "min" else np.bitwise_and(bits, other)
+        raw = np.where((bits | other) & 0x7FFF == 0, zero, raw.view(np.uint16)).view(old.dtype)
     return raw
 
 

@@ -302,7 +302,7 @@ def raw(kind: str, values: list[float]) -> np.ndarray:
             "f32",
             [1, 2e-38, -3],
             [0.5, -1.5e-38, 3],
-            [1.5, 0, 0],
+            [1.5, np.float32(2e-38) - np.float32(1.5e-38), 0],  # subnormal, and stays
         ),
         (
             "add",
@@ -319,6 +319,11 @@ def raw(kind: str, values: list[float]) -> np.ndarray:
             [1, -2, 3],
             [2, -4, 0],
             [1, -4, 0],
+        ),
+        *(
+            (operation, kind, [0.0, -0.0, 0.0, -0.0], [0.0, 0.0, -0.0, -0.0], wanted)
+            for operation, wanted in (("min", [0.0, -0.0, -0.0, -0.0]), ("max", [0.0, 0.0, 0.0, -0.0]))
+            for kind in ("f16", "bf16")
         ),
         (
             "add",
