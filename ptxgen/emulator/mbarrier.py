@@ -13,8 +13,8 @@ from ptxgen.hardware.mbarrier import MAX_COUNT, MAX_TX
 class Mbarrier:
     """One barrier. `phase` counts completed phases; its parity is that of the current phase.
 
-    A phase completes when no arrival is pending and no byte is outstanding; the next one starts
-    at once with `expected` arrivals pending.
+    A phase completes when no arrival is pending and no byte is outstanding, whichever operation brings
+    that about; the next one starts at once with `expected` arrivals pending.
     """
 
     __slots__ = ("expected", "initialised", "pending", "phase", "tx")
@@ -47,7 +47,7 @@ class Mbarrier:
         """`mbarrier.arrive`, with `tx` also `.expect_tx`; True when it completes the phase."""
         self._live("an arrive")
         if tx:
-            self.expect_tx(tx)
+            self._expect(tx)
         if not 1 <= count <= self.pending:
             raise MachineError(
                 "arrive-count-exceeded",
@@ -64,8 +64,14 @@ class Mbarrier:
         self.expected -= count
         return self.arrive(count, tx=tx)
 
-    def expect_tx(self, tx: int) -> None:
-        """`mbarrier.expect_tx`: the phase also waits for `tx` more bytes."""
+    def expect_tx(self, tx: int) -> bool:
+        """`mbarrier.expect_tx`: the phase also waits for `tx` more bytes; True when it completes the phase,
+        whose arrivals and bytes were all there already (docs/hardware-facts.md).
+        """
+        self._expect(tx)
+        return self._complete()
+
+    def _expect(self, tx: int) -> None:
         self._live("an expect_tx")
         if not 0 <= tx <= MAX_TX or self.tx + tx > MAX_TX:
             raise MachineError(

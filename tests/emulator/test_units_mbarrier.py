@@ -55,6 +55,16 @@ def test_bytes_may_come_before_they_are_expected() -> None:
     assert early.arrive(1, tx=256)
 
 
+def test_an_expect_may_complete_the_phase() -> None:
+    late = barrier(1)
+    assert not late.expect_tx(16)
+    assert not late.complete_tx(48)
+    assert not late.arrive(1, tx=16)
+    assert not late.expect_tx(8)
+    assert late.expect_tx(8)
+    assert (late.phase, late.pending, late.tx) == (1, 1, 0)
+
+
 def test_arrive_drop_lowers_later_phases() -> None:
     dropping = barrier(3)
     assert not dropping.arrive_drop()

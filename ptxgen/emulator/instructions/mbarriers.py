@@ -186,11 +186,8 @@ def transaction(d: Decode) -> Op:
         for address, lanes in barrier.each(r):
             cta, offset, state = warp.cta.barrier(address)
             for lane in lanes_of(lanes):
-                tx, phase, done = lane_value(r[amount], lane), state.phase, False
-                if expects:
-                    state.expect_tx(tx)
-                else:
-                    done = state.complete_tx(tx)
+                tx, phase = lane_value(r[amount], lane), state.phase
+                done = state.expect_tx(tx) if expects else state.complete_tx(tx)
                 cta.unit.activity += 1
                 if done:
                     cta.phase_completed(offset)
@@ -199,8 +196,9 @@ def transaction(d: Decode) -> Op:
                     event: events.Event
                     if expects:
                         event = events.MbarrierArrive(
-                            **where, barrier=offset, owner=cta.rank, expect_bytes=tx, phase=phase, order="relaxed.cta"
-                        )
+                            **where, barrier=offset, owner=cta.rank, expect_bytes=tx, phase=phase, completed=done,
+                            order="relaxed.cta",
+                        )  # fmt: skip
                     else:
                         event = events.MbarrierComplete(
                             **where, barrier=offset, owner=cta.rank, tx_bytes=tx, phase=phase, completed=done
