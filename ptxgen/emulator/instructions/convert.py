@@ -10,7 +10,7 @@ import numpy as np
 from ptxgen.emulator.decode import Decode, Fuse, Op, instruction
 from ptxgen.emulator.instructions.floats import Floats, flush, from_floats, round_bits, saturate, to_floats, to_value
 from ptxgen.emulator.module import TYPE_BITS
-from ptxgen.emulator.values import MASK, SIGNED, UNSIGNED, Registers, Value, from_lanes, to_signed
+from ptxgen.emulator.values import MASK, POISON16, SIGNED, UNSIGNED, Registers, Value, from_lanes, to_signed
 
 INTEGERS = ("u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64")
 FLOATS = ("f16", "bf16", "f32", "f64")
@@ -19,6 +19,9 @@ _EIGHT_BIT = ("e4m3x2", "e5m2x2")
 _OTHER_PACKED = (
     "e2m1x2", "e2m3x2", "e3m2x2", "ue8m0x2", "e4m3x4", "e5m2x4", "e2m1x4", "e2m3x4", "e3m2x4", "s2f6x2",
 )  # fmt: skip
+
+_NAN = {"f16": np.uint16(0x7FFF), "f32": np.uint32(0x7FFFFFFF)}
+_POISON = {"f16": POISON16, "f32": 0xFFFCA000}  # of f16, and what it is as f32
 
 Convert = Callable[[Value], Value]
 
@@ -201,12 +204,14 @@ def _between_floats(d: Decode, target: str, source: str) -> Convert:
         mode = d.choice(*modes) if narrows else d.choice(*modes, default="rn")
     ftz, sat = d.flag("ftz"), d.flag("sat")
     relu, finite = d.flag("relu"), d.flag("satfinite")
+    computes = source == "f16" or (source == "f32" and (bool(integral) or ftz))  # others move a NaN's bits
 
     def convert(x: Value) -> Value:
         floats = to_floats(x, source)
         if ftz and source == "f32":
             floats = flush(floats)
-        return to_value(_finish(floats, target, mode, integral, sat, relu, finite, ftz))
+        bits = _finish(floats, target, mode, integral, sat, relu, finite, ftz)
+        return to_value(_one_nan(bits, target) if computes and target == "f32" else bits)
 
     return convert
 
@@ -225,7 +230,16 @@ def _finish(
     bits = round_bits(x, target, mode)
     if ftz and target == "f32":
         bits = flush(bits.view(np.float32)).view(np.uint32)
-    return bits
+    return _one_nan(bits, target) if target == "f16" and x.dtype == np.float32 else bits
+
+
+def _one_nan(bits: Any, target: str) -> Any:
+    """Every NaN without sign and payload, as an H200 converts those of f16 and f32 (those of f64 it truncates).
+
+    Poison stays what it is: a sum over operands that were never written is still found when it is stored.
+    """
+    nan = np.isnan(bits.view(np.float16 if target == "f16" else np.float32))
+    return np.where(nan & (bits != _POISON[target]), _NAN[target], bits) if nan.any() else bits
 
 
 def _within(x: Floats, target: str) -> Floats:

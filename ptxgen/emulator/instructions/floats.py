@@ -84,7 +84,8 @@ def _round_upper(x: Floats, drop: int, mode: str) -> Any:
         bits = np.where(inexact & negative, bits + one, bits)
     elif mode == "rp":
         bits = np.where(inexact & ~negative, bits + one, bits)
-    result = np.where(nan, np.uint32(0x7FFFFFFF), bits) >> np.uint32(drop)
+    # .rna keeps a NaN's sign and upper bits, even where only infinity is left of it.
+    result = np.where(nan, x.view(np.uint32) if mode == "rna" else np.uint32(0x7FFFFFFF), bits) >> np.uint32(drop)
     return result
 
 
