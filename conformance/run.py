@@ -156,7 +156,7 @@ def hardware_facts() -> str:
 @click.option("--output", type=click.Path(path_type=Path), help=f"Write the report (recorded: {RECORD.name}).")
 @click.option("--against", type=click.Path(path_type=Path, exists=True), help="Take the GPU's outcomes from a report.")
 @click.option("--dump", type=click.Path(path_type=Path), help="Write the buffers of cases that differ (.npz).")
-@click.option("--date", "day", default=None, help="The date in the report (default: today).")
+@click.option("--date", "day", default=None, help="The date in the report (default: today, or that of --against).")
 @click.option("--write-docs", is_flag=True, help="Write docs/hardware-facts.md from the recorded report, and stop.")
 def main(
     only: str | None,
@@ -179,7 +179,7 @@ def main(
             check_writable(output)
         earlier = read_report(against) if against is not None else {"questions": {}}
         environment = {
-            "date": day or date.today().isoformat(),
+            "date": day or earlier.get("date") or date.today().isoformat(),
             "ptxgen": ptxgen.__version__,
             "cuda": gpu_environment() if only != "emulator" else earlier.get("cuda"),
         }
