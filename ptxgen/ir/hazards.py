@@ -20,13 +20,18 @@ ADDRESS_LANE_SHIFT = 16
 
 @dataclass(slots=True)
 class Mbarrier:
-    """`init` is the knowledge that the mbarrier is initialised: (warp, its number among the warp's)."""
+    """`init` is the knowledge that the mbarrier is initialised: (warp, its number among the warp's).
+
+    `from_afar` has the last arrival of each warp of another CTA: the knowledge that it has come (no
+    warp has it of a commit, which arrives in its own time), and the count of phases up to it.
+    """
 
     place: Place
     declared: Barrier
     init: tuple[int, int]
     pending: int
     completed: int = 0
+    from_afar: dict[Key, tuple[int, int]] = field(default_factory=dict)
     tx: int = 0
     expected: int = 0
     gathered: Knowledge = field(default_factory=dict)

@@ -81,6 +81,13 @@ class Simulation:
         for place, barrier in self._mbarriers.items():
             if barrier.pending != barrier.declared.arrivals or barrier.tx:
                 raise ProtocolError(f"barrier {place} ends inside a phase: {barrier}")
+            own = [warp.known for warp in warps if warp.rank == place.rank]
+            for key, (count, phase) in barrier.from_afar.items():
+                if all(known.get(key, 0) < count and known.get(("phase", place), 0) < phase for known in own):
+                    raise ProtocolError(
+                        f"CTA {place.rank} may end before an arrival of another CTA reaches {place}: none of"
+                        f" its warps knows that it has, or that phase {phase - 1} is over"
+                    )
         for warp in warps:
             if warp.open_stores or warp.known.get(("done", warp.index), 0) < warp.groups:
                 raise ProtocolError(f"warp {warp.index} ends before its TMA stores are complete")
@@ -335,7 +342,11 @@ class Simulation:
         place = self._place(warp, op.address)
         if place.rank != warp.rank and not op.remote:
             raise ProtocolError(f"warp {warp.index} arrives on {place} as if it were in its own CTA {warp.rank}")
-        self._mbarrier(warp, place).arrive(lanes, warp.known)
+        barrier = self._mbarrier(warp, place)
+        if place.rank != warp.rank:
+            count = warp.known["arrival", warp.index] = warp.known.get(("arrival", warp.index), 0) + 1
+            barrier.from_afar["arrival", warp.index] = (count, barrier.completed + 1)
+        barrier.arrive(lanes, warp.known)
 
     def arrive_expect(self, warp: Warp, op: ir.ArriveExpect, lanes: int) -> None:
         barrier = self._mbarrier(warp, self._place(warp, op.address))
@@ -378,6 +389,8 @@ class Simulation:
         for rank, tmem in enumerate(self._tmem):
             tmem.commit(warp, ends.get(rank) or ends[ranks[0]])
         for barrier in barriers:
+            if barrier.place.rank != warp.rank:
+                barrier.from_afar["commit", warp.index] = (1, barrier.completed + 1)
             barrier.arrive(1, warp.known)
 
     def wgmma_fence(self, warp: Warp, op: ir.WgmmaFence, lanes: int) -> None:

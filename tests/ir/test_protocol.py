@@ -12,7 +12,7 @@ import pytest
 from ptxgen.errors import ProgramError
 from ptxgen.ir import ops as ir
 from ptxgen.ir.checks import check
-from ptxgen.ir.declarations import Hex
+from ptxgen.ir.declarations import Hex, Register
 from ptxgen.ir.program import Program
 from ptxgen.spec import parse_settings
 from ptxgen.steps import build, step
@@ -28,6 +28,7 @@ KERNELS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "step 6, three slice buffers": (6, "sm_100a", ("epilogue.staging=slices", "epilogue.staging_buffers=3")),
     "step 7": (7, "sm_100a", ()),
     "step 7, two accumulators": (7, "sm_100a", ("accumulators=2",)),
+    "step 8": (8, "sm_100a", ()),
     "step 4 on sm_90a": (4, "sm_90a", ()),
     "step 5 on sm_90a": (5, "sm_90a", ()),
     "step 6 on sm_90a": (6, "sm_90a", ()),
@@ -101,8 +102,10 @@ KNOWLEDGE = r"without knowing that|loaded again before it is read|never loaded|n
 CURSOR = rf"{KNOWLEDGE}|the next phase it has not seen|deadlock|two phases ahead"
 
 LEFT_OUT: dict[type[ir.Op], str] = {
-    ir.InitBarrier: r"barrier (\w+)\[\d\] is used before its init",
+    ir.InitBarrier: r"barrier (\w+)\[\d\]( of CTA \d)? is used before its init",
     ir.FenceBarrierInit: r"fenced for the async proxy",
+    ir.ClusterBarrier: r"no allocation has left one|may end before an arrival of another CTA reaches acc_empty",
+    ir.MapAddress: r"register %\w+ is read, by \w+, before it is written",
     ir.CtaBarrier: r"without knowing that it is (allocated|initialised)",
     ir.AllocTmem: r"no allocation has left one|frees \d+ TMEM columns it did not get",
     ir.ReadTmemAddress: r"register %tmem is read, by \w+, before it is written",
@@ -113,7 +116,7 @@ LEFT_OUT: dict[type[ir.Op], str] = {
     ir.ArriveExpect: r"deadlock: .* waits? on loaded\[\d\] for phase \d",
     ir.Arrive: r"deadlock|ends inside a phase",
     ir.TmaLoad: r"deadlock: .*, \d+ bytes expected and not brought",
-    ir.WaitBarrier: rf"{KNOWLEDGE}|two phases ahead",
+    ir.WaitBarrier: rf"{KNOWLEDGE}|two phases ahead|may end before an arrival of another CTA reaches released",
     ir.CommitMma: r"deadlock|are not committed",
     ir.WgmmaFence: r"begins a wgmma batch with no wgmma.fence",
     ir.WgmmaCommit: r"while MMAs that read it are not committed|without knowing that the MMAs that read it are over",
@@ -136,11 +139,14 @@ def is_redundant(name: str, op: ir.Op, number: int) -> bool:
         # The address of the accumulator comes through a barrier, and nothing asynchronous has begun.
         return op.comment == "TMEM is used only after its allocation"
     if isinstance(op, ir.FenceBeforeSync):
-        # The storers of step 7 have handed the accumulator back before their last barrier.
-        return name.startswith("step 7") and number == 1
-    if isinstance(op, ir.WaitStores):
-        # One staging buffer is waited for with every slice, so also with the first of a tile.
-        return name == "step 6, staged slices" and number == 0
+        # Storers hand the accumulator back on an mbarrier and again at their own barrier.
+        return name == "step 8" or (name.startswith("step 7") and number == 1)
+    if isinstance(op, ir.ClusterBarrier):
+        # A pair is scheduled as one, and meets again before either touches the other.
+        return op.comment == "both CTAs have started"
+    if op.comment in ("the last tile has left staging", "staging is free"):
+        # Buffers of slices are waited for with every slice, so also with the first of a tile.
+        return (name, number) in (("step 6, staged slices", 0), ("step 8", 0))
     return False
 
 
@@ -152,7 +158,7 @@ def test_every_op_that_synchronises_is_missed(name: str) -> None:
             if is_redundant(name, op, number):
                 continue
             said = refusal(edit(program, at(number, kind, lambda op: ())))
-            assert re.search(message, said), f"without {op}: {said}"
+            assert re.search(message, said), f"without {type(op).__name__} ({op.comment}): {said}"
 
 
 def test_kernels_have_every_kind_that_is_left_out() -> None:
@@ -413,6 +419,99 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
         "step 5",
         lambda p: edit(p, lambda op: _refill_first(op) if isinstance(op, ir.DoWhile) and op.label == "k_loop" else op),
         r"loads into ring\[0\] without knowing that the MMAs that read it are over",
+    ),
+    "an mbarrier is initialised in another's place": (
+        "step 4",
+        lambda p: replaced(p, ir.InitBarrier, 1, barrier=p.barriers[0]),
+        ALONE + r"init of loaded at the address of mma_done",
+    ),
+    "an address that is a number": (
+        "step 5",
+        lambda p: replaced(p, ir.StageAddress, base=Register(name="tile_k")),
+        r"%tile_k is not the address of a declared buffer or barrier",
+    ),
+    "a descriptor that is a number": (
+        "step 4",
+        lambda p: replaced(p, ir.Mma, a=Register(name="tile_k")),
+        r"%tile_k does not describe a declared buffer",
+    ),
+    "operands that are never loaded": (
+        "step 4",
+        lambda p: replaced(p, ir.DescriptorBase, address=Register(name="staging")),
+        r"an MMA reads staging\[0\], which is never loaded",
+    ),
+    "a store of what nobody staged": (
+        "step 4",
+        lambda p: edit(p, lambda op: () if isinstance(op, ir.StoreShared) else op),
+        r"warp 0 stores from staging\[0\], where nothing was written for it",
+    ),
+    "neither commit nor wait": (
+        "step 4",
+        lambda p: edit(
+            p,
+            lambda op: (
+                ()
+                if isinstance(op, ir.CommitMma) or (isinstance(op, ir.WaitBarrier) and op.label == "wait_mma")
+                else op
+            ),
+        ),
+        r"reads an accumulator whose MMAs are not committed",
+    ),
+    "more columns than the chip has": (
+        "step 4",
+        lambda p: dataclasses.replace(p, tmem_columns=64),
+        ALONE + r"128 TMEM columns, the chip has 64",
+    ),
+    "accumulators that overlap": (
+        "step 7, two accumulators",
+        lambda p: edit(
+            p,
+            lambda op: (
+                dataclasses.replace(op, sources=(op.sources[0], 64, op.sources[2]))
+                if isinstance(op, ir.Integer) and op.sources[1:2] == (128,) and op.dst.name.endswith("_tmem")
+                else op
+            ),
+        ),
+        r"MMAs write TMEM columns 64 to 191 and, overlapping, 0 to 127",
+    ),
+    "columns that no MMA writes": (
+        "step 4",
+        lambda p: edit(
+            p,
+            lambda op: (
+                dataclasses.replace(op, address=dataclasses.replace(op.address, offset=128))
+                if isinstance(op, ir.LoadTmem)
+                else op
+            ),
+        ),
+        r"warp \d reads TMEM columns 128 to 159, which no MMA writes",
+    ),
+    "an MMA of a shape that one CTA has not": (
+        "step 4",
+        lambda p: edit(
+            p,
+            lambda op: (
+                dataclasses.replace(op, value=Hex(value=0x8200010 - (6 << 24)))
+                if isinstance(op, ir.SetConstant) and op.dst.name == "idesc"
+                else op
+            ),
+        ),
+        r"m 32 is none of 64, 128",
+    ),
+    "a commit to a CTA that is not there": (
+        "step 8",
+        lambda p: replaced(p, ir.CommitMma, mask=4),
+        r"a commit to CTAs 0x4 of 2",
+    ),
+    "an arrival in the other CTA as if it were in this one": (
+        "step 8",
+        lambda p: replaced(p, ir.Arrive, remote=False),
+        r"warp \d arrives on acc_empty\[0\] as if it were in its own CTA 1",
+    ),
+    "a load of one CTA that signals another": (
+        "step 8",
+        lambda p: replaced(p, ir.TmaLoad, cta_group=1),
+        r"a load by CTA 1 into ring\[0\] of CTA 1 cannot signal loaded\[0\]",
     ),
     "a loop that never ends": (
         "step 4",
