@@ -24,6 +24,7 @@ _COMMANDS = {
     "verify": "Execute a kernel at small sizes and report every broken rule.",
     "diff": "Say what changed between two kernels.",
     "explain": "Explain a kernel, or a line of it.",
+    "report": "Write a page about a kernel: pipeline, memory, barriers, findings, PTX.",
     "bench": "Time a kernel on a GPU beside cuBLAS.",
     "launch-template": "Print a launch description to fill in for PTX from elsewhere.",
     "cache": "Show or clear the cubins kept on disk.",

@@ -66,8 +66,12 @@ class Explanation:
         if self.trace is None:
             return "maps and ledger are read off the text; nothing was run"
         problem = " ".join(f"{name}={size}" for name, size in self.trace.problem.items())
-        ctas = self.trace.launch.grid[0] * self.trace.launch.grid[1] * self.trace.launch.grid[2]
-        return f"maps and ledger are those of the first cluster of {ctas} CTAs at {problem} on the emulator"
+        grid, cluster = self.trace.launch.grid, self.trace.launch.cluster
+        ctas, size = grid[0] * grid[1] * grid[2], cluster[0] * cluster[1] * cluster[2]
+        which = "of the one CTA" if ctas == 1 else f"of the first of {ctas} CTAs"
+        if size > 1:
+            which = f"of the first cluster of {size}, of {ctas} CTAs"
+        return f"maps and ledger are those {which} of a run on the emulator, {problem}"
 
 
 def explain(

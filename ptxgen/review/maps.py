@@ -14,6 +14,7 @@ from ptxgen.device.description import LaunchDescription, TensorMapArgument
 from ptxgen.emulator import events
 from ptxgen.review import kinds
 from ptxgen.review.barriers import MBARRIER_BYTES, Barriers
+from ptxgen.review.products import multiply_of
 from ptxgen.review.structure import Site, Structure
 from ptxgen.review.values import Number
 
@@ -254,7 +255,10 @@ def tmem_map(structure: Structure, trace: Trace | None) -> tuple[Region, ...]:
             value = site.values[index]
             if isinstance(value, Number) and value.of is None:
                 first = value.value if isinstance(value.value, int) else min(value.value)
-                regions.add(first & 0xFFFF, None, value.step, "", site.kind, site.line)
+                shape = multiply_of(site) if site.kind == kinds.MMA else None
+                start = first & 0xFFFF
+                stop, name = (None, "") if shape is None else (start + shape.n, "accumulator")
+                regions.add(start, stop, value.step, name, site.kind, site.line)
         return regions.all()
     operation: dict[int, str] = {}
     spans: dict[str, list[tuple[int, int, int]]] = {}

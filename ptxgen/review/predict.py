@@ -17,8 +17,9 @@ from ptxgen.hardware.targets import Target, target
 from ptxgen.render import emit
 from ptxgen.review.costs import Costs, costs_of
 from ptxgen.review.occupancy import occupancy
+from ptxgen.review.spans import MULTIPLY, STORE, Timeline
 from ptxgen.review.structure import Structure, analyse
-from ptxgen.review.timeline import MULTIPLY, STORE, Timeline, replay
+from ptxgen.review.timeline import replay
 from ptxgen.review.trace import Trace, record
 from ptxgen.spec import GemmSpec
 from ptxgen.toolchain import assemble
@@ -136,8 +137,7 @@ class _Predictor:
         timeline = self._replayed(tiles, k_tiles, sharing)
         stored: dict[int, float] = {}
         for span in timeline.of(STORE):
-            number = span.tile[1] // self._tile[1]
-            stored[number] = max(stored.get(number, 0.0), span.stop)
+            stored[span.tile[1]] = max(stored.get(span.tile[1], 0.0), span.stop)
         ends = [stored[number] for number in sorted(stored)]
         if len(ends) != tiles:  # stored by threads: nothing tells the tiles apart but their number
             ends = [self._replayed(count, k_tiles, sharing).end for count in range(1, tiles + 1)]

@@ -17,55 +17,15 @@ from ptxgen.review import kinds
 from ptxgen.review.barriers import uses_of
 from ptxgen.review.costs import Costs
 from ptxgen.review.paths import Paths
+from ptxgen.review.products import multiply_of
+from ptxgen.review.spans import EPILOGUE, LOAD, MULTIPLY, STORE, WAIT, PhaseTime, Span, Timeline
 from ptxgen.review.structure import Structure
 from ptxgen.review.trace import Trace, smem_offset
-from ptxgen.review.work import Visit, Visits, batch_size, multiply_of
+from ptxgen.review.work import Visit, Visits, batch_size, tile_at
 
 _WARPS_OF_GROUP = 4
-LOAD, MULTIPLY, STORE, WAIT, EPILOGUE = "load", "multiply", "store", "wait", "epilogue"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
-    """Something that takes [start, stop) cycles. `track` is an engine ("TMA load", "tensor core", "TMA store")
-    or a warp ("warp 4"); kind: "load", "multiply", "store", "wait", "epilogue". `stage` and `k_tile` are -1, and
-    `tile` (first row, first column) is (-1, -1), where they mean nothing."""
-
-    cta: int
-    track: str
-    kind: str
-    start: float
-    stop: float
-    line: int
-    label: str = ""
-    stage: int = -1
-    k_tile: int = -1
-    tile: tuple[int, int] = (-1, -1)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTime:
-    """A phase of an mbarrier (address from the start of the CTA's variables) from its first arrival or bytes until
-    it was complete."""
-
-    cta: int
-    address: int
-    phase: int
-    start: float
-    stop: float
-
-
-@dataclass(frozen=True, kw_only=True)
-class Timeline:
-    """All spans and phases of a cluster; `end` is when all of it is done."""
-
-    spans: tuple[Span, ...]
-    phases: tuple[PhaseTime, ...]
-    end: float
-
-    def of(self, kind: str, cta: int = 0) -> tuple[Span, ...]:
-        """The spans of a kind, in order."""
-        return tuple(span for span in self.spans if span.kind == kind and span.cta == cta)
+_LONG_MEETING = 100.0
+"""Cycles at a barrier that count as a wait."""
 
 
 @dataclass(slots=True)
@@ -179,7 +139,11 @@ class _Replay:
         key = (event.cta, event.warp)
         warp = self._warps.setdefault(key, _Warp(0.0))
         if warp.meeting is not None:
-            warp.time = max(warp.time, self._meetings[warp.meeting]) + float(self._costs.barrier)
+            met = self._meetings[warp.meeting]
+            if met - warp.time > _LONG_MEETING:
+                self._close_epilogue(warp, event)
+                self._until(warp, event, met, warp.line or event.line)
+            warp.time = max(warp.time, met) + float(self._costs.barrier)
             warp.meeting = None
         return warp
 
@@ -190,8 +154,9 @@ class _Replay:
             warp.line = event.line
         return warp.time
 
-    def _until(self, warp: _Warp, event: events.Event, time: float) -> None:
-        """Lets a warp wait."""
+    def _until(self, warp: _Warp, event: events.Event, time: float, line: int | None = None) -> None:
+        """Lets a warp wait, in the event's line if no other is given."""
+        line = event.line if line is None else line
         if time > warp.time:
             self._spans.append(
                 Span(
@@ -200,8 +165,8 @@ class _Replay:
                     kind=WAIT,
                     start=warp.time,
                     stop=time,
-                    line=event.line,
-                    label=self._structure.comment(event.line),
+                    line=line,
+                    label=self._structure.comment(line),
                 )
             )
             warp.time = time
@@ -345,7 +310,7 @@ class _Replay:
                     start=operation.issued,
                     stop=operation.done,
                     line=operation.line,
-                    tile=(place[1], place[0]) if len(place) == 2 else (-1, -1),
+                    tile=tile_at(self._trace.description, place[1], place[0]) if len(place) == 2 else (-1, -1),
                 )
             )
 

@@ -6,7 +6,7 @@ PTX text and a launch description, whoever wrote them.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -28,14 +28,16 @@ _SEED = 7
 
 
 class Recorder:
-    """Keeps the events of a launch."""
+    """Keeps the events of a launch, or those that `only` picks."""
 
-    def __init__(self) -> None:
+    def __init__(self, only: Callable[[Event], bool] | None = None) -> None:
         self.events: list[Event] = []
+        self._only = only
 
     def on_event(self, event: Event) -> None:
         """Takes one event of the machine."""
-        self.events.append(event)
+        if self._only is None or self._only(event):
+            self.events.append(event)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,15 +73,16 @@ def record(
     grid: Extent | None = None,
     policy: str = "eager",
     check: bool = False,
+    only: Callable[[Event], bool] | None = None,
 ) -> Trace:
     """Runs a kernel once with all its events kept.
 
     `problem` is by default the last of the description's `verify` sizes; a persistent kernel then runs in
     one CTA or cluster, so that it shows how phases carry over from tile to tile. The inputs are small
-    integers, the same in every call. With `check` the report holds the checker's findings. Raises
-    PtxError, LaunchError or NotSupportedError.
+    integers, the same in every call; `only` picks the events that are kept. With `check` the report holds the
+    checker's findings. Raises PtxError, LaunchError or NotSupportedError.
     """
-    recorder = Recorder()
+    recorder = Recorder(only)
     chip = chip_for(ptx_target(text, name))
     device = EmulatedDevice(chip, policy=policy, workers=1, observers=(recorder,), check=check)
     kernel = Kernel(text, description, device, name=name)
