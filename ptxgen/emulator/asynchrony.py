@@ -216,18 +216,18 @@ class Engine:
             event = partial(_mma_event, self._unit.where(warp, 1 << lane, first.line), len(batch))
         op = AsyncOp(
             "mma", warp, lane, first.line, lambda op: self._mma(warp.cta, batch, op),
-            pipe=(warp.cta.rank, warp.index, lane), reaches=_sides(warp.cta, first.key.cta_group),
+            pipe=(warp.cta.rank, warp.index, lane), reaches=sides(warp.cta, first.key.cta_group),
         )  # fmt: skip
         self.issue(op, event)
 
     def _mma(self, cta: Cta, batch: list[MmaRequest], op: AsyncOp | None = None) -> None:
         key = batch[0].key
         steps = [(request.a, request.b) for request in batch]
-        sides = [self._unit.ctas[rank] for rank in _sides(cta, key.cta_group)]
+        ctas = [self._unit.ctas[rank] for rank in sides(cta, key.cta_group)]
         if op is not None and self._unit.observed:
-            for number, side in enumerate(sides):
+            for number, side in enumerate(ctas):
                 self._report_mma(side, number, batch, steps, op)
-        memories = [(side.tmem, side.smem.data) for side in sides]
+        memories = [(side.tmem, side.smem.data) for side in ctas]
         mma(
             *memories[0], d_address=key.d_address, steps=steps, idesc=key.idesc, accumulate=batch[0].accumulate,
             kind=key.kind, a_in_tmem=key.a_in_tmem, scale_d=key.scale_d, disabled_lanes=key.disabled_lanes,
@@ -259,7 +259,7 @@ class Engine:
         self._unit.emit_tmem(where, "write", accesses.d, cta.rank, op.id)
 
 
-def _sides(cta: Cta, cta_group: int) -> tuple[int, ...]:
+def sides(cta: Cta, cta_group: int) -> tuple[int, ...]:
     """Ranks of the CTAs that a tensor instruction of `cta` works on, the even one first."""
     return (cta.rank,) if cta_group == 1 else (cta.rank & ~1, cta.rank | 1)
 

@@ -30,6 +30,7 @@ _FAMILIES = (
     "tcgen05",
     "tcgen05_access",
     "tcgen05_alloc",
+    "tcgen05_copy",
     "warp_ops",
     "wgmma",
 )

@@ -98,7 +98,7 @@ def _enable(d: Decode) -> tuple[int, bool]:
 
 
 @instruction(
-    "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp", "tcgen05.cp", "tcgen05.shift", "tcgen05.ld.red",
+    "tcgen05.mma.sp", "tcgen05.mma.ws", "tcgen05.mma.ws.sp", "tcgen05.shift", "tcgen05.ld.red",
 )  # fmt: skip
 def not_modelled(d: Decode) -> Op:
     raise unsupported(d, "")
