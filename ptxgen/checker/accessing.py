@@ -55,7 +55,7 @@ def _acquire_location(cluster: Cluster, event: events.Access) -> None:
     warp = cluster.warp(event)
     for view in warp.change(event.lanes):
         if event.order in ("acquire", "acq_rel", "sc"):
-            cluster.learn(warp, view, known, _place(event), cluster.paths.of((event.line,)))
+            cluster.learn(warp, view, known, (_place(event),), cluster.paths.of((event.line,)))
         else:
             view.pending = known if view.pending is None else merge(view.pending, known)
 

@@ -95,6 +95,8 @@ class Meeting:
     """One completion of a CTA barrier, a warp barrier or the cluster barrier, on its way."""
 
     gathered: Clock
+    sources: list[int] = field(default_factory=list)
+    """Warps that have brought what is gathered."""
     lines: set[int] = field(default_factory=set)
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """(warp, lanes) that learn what all others bring."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
 from ptxgen.checker.barriers import Mbarrier, Meeting
@@ -129,11 +129,11 @@ class Cluster:
         self.facts.append(observation)
         return observation
 
-    def learn(self, warp: Warp, view: View, other: Clock, source: object, path: int) -> None:
-        """A view learns a clock that `source` holds, along `path`."""
+    def learn(self, warp: Warp, view: View, other: Clock, sources: Iterable[object], path: int) -> None:
+        """A view learns a clock that has come together from `sources`, along `path`."""
         new = (other.done | other.read) & ~(view.clock.done | view.clock.read)
         if new:
-            self._pass_on(new, source, warp.number, path)
+            self._pass_on(new, sources, warp.number, path)
         view.clock = acquire(view.clock, other, self.paths, path)
 
     def executed(self, clock: Clock) -> Clock:
@@ -146,14 +146,14 @@ class Cluster:
             return held
         new = (other.done | other.read) & ~(held.done | held.read)
         if new:
-            self._pass_on(new, source, holder, path)
+            self._pass_on(new, (source,), holder, path)
         return merge(held, other)
 
-    def _pass_on(self, bits: int, source: object, holder: object, path: int) -> None:
+    def _pass_on(self, bits: int, sources: Iterable[object], holder: object, path: int) -> None:
         for number in members(bits):
             paths = self.facts[number].paths
             if holder not in paths:
-                first = paths.get(source, 0)
+                first = next((paths[source] for source in sources if source in paths), 0)
                 paths[holder] = self.paths.join(first, path) if path else first
 
     def settle(self, view: View) -> None:

@@ -77,7 +77,11 @@ class Cells:
 
     def dissolve(self, box: Box) -> None:
         """Turns the blocks that a box meets into cells."""
-        for place in [place for place in self.blocks if _meet(place, box)]:
+        low, high = box[0]
+        near = [place for place in self.blocks if place[0][0] < high and low < place[0][1]]
+        for place in near:
+            if not _meet(place[1:], box[1:]):
+                continue
             block = self.blocks.pop(place)
             index = _index(place)
             self._writes[index] = block.writes

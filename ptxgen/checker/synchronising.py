@@ -165,7 +165,7 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
         if event.order.startswith("relaxed"):
             view.pending = learned if view.pending is None else merge(view.pending, learned)
             learned = cluster.executed(learned)
-        cluster.learn(warp, view, learned, barrier, path)
+        cluster.learn(warp, view, learned, (barrier,), path)
         if not view.clock.done & observation.bit:
             view.clock = view.clock.with_operations(observation.bit, 0)
 
@@ -223,11 +223,12 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
     meeting.lines.add(event.line)
     if event.action == "arrive":
         brought = released(cluster, warp, event.lanes, event.order)
-        meeting.gathered = cluster.gather(meeting.gathered, brought, warp.number, meeting)
+        meeting.gathered = merge(meeting.gathered, brought)
+        meeting.sources.append(warp.number)
     else:
         path = cluster.paths.of(meeting.lines)
         for view in warp.change(event.lanes):
-            cluster.learn(warp, view, meeting.gathered, meeting, path)
+            cluster.learn(warp, view, meeting.gathered, meeting.sources, path)
 
 
 def _meeting(cluster: Cluster, key: object) -> Meeting:
@@ -241,7 +242,8 @@ def _meet(cluster: Cluster, event: events.Event, key: object, lanes: int, *, wai
     warp = cluster.warp(event)
     cluster.synchronises(warp, event.line)
     meeting = _meeting(cluster, key)
-    meeting.gathered = cluster.gather(meeting.gathered, warp.release(lanes), warp.number, meeting)
+    meeting.gathered = merge(meeting.gathered, warp.release(lanes))
+    meeting.sources.append(warp.number)
     meeting.lines.add(event.line)
     meeting.arrived |= lanes
     if waits:
@@ -256,7 +258,7 @@ def _meet(cluster: Cluster, event: events.Event, key: object, lanes: int, *, wai
             largest = max(waiter.views(mask), key=lambda group: group[0].bit_count())[1]
             waiter.unite(mask, acquire(largest.clock, meeting.gathered, cluster.paths, path))
         for view in waiter.change(mask):
-            cluster.learn(waiter, view, meeting.gathered, meeting, path)
+            cluster.learn(waiter, view, meeting.gathered, meeting.sources, path)
             cluster.settle(view)
 
 
@@ -332,7 +334,7 @@ def _memory_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
     views = warp.change(event.lanes)
     for view in views:
         if view.pending is not None:
-            cluster.learn(warp, view, view.pending, warp.number, path)
+            cluster.learn(warp, view, view.pending, (warp.number,), path)
             view.pending = None
     released = warp.release(event.lanes)
     for view in views:

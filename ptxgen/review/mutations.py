@@ -1,8 +1,4 @@
-"""Which rule catches each mutant of a kernel: the checker's own examination.
-
-`python -m ptxgen.review.mutations` writes docs/mutations.md from the kernels in generated/;
-`--check` only compares.
-"""
+"""Which rule catches each mutant of a kernel: the checker's own examination."""
 
 from __future__ import annotations
 

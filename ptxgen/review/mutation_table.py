@@ -1,0 +1,206 @@
+"""docs/mutations.md: every generated kernel x each of its synchronising instructions, deleted or weakened.
+
+    python -m ptxgen.review.mutation_table [--check] [--jobs N] [KERNEL …]
+
+writes the table, or with --check runs everything again and only compares. Kernels (paths below generated/)
+restrict what is run; the rest of the table stays.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import multiprocessing
+import re
+import sys
+from collections.abc import Iterable, Sequence
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass
+from pathlib import Path
+
+from ptxgen.checker import RULES
+from ptxgen.files import write_file
+from ptxgen.review.mutants import Mutant, mutants
+from ptxgen.review.mutations import Examination, Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+_TEXT_LIMIT = 90
+
+_RACES = (
+    "smem-race tmem-race read-before-complete stage-released-early source-overwritten-in-flight "
+    "tmem-use-after-dealloc barrier-init-not-visible phase-overrun"
+).split()
+_EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
+    (r"mbarrier\.arrive\.expect_tx", r"16 bytes", ("tx-count-mismatch",)),
+    (r"mbarrier\.arrive\.expect_tx", r"without the bytes", ("read-before-complete",)),
+    (r"mbarrier\.(arrive|init)", r"", ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)),
+    (r"mbarrier\.try_wait", r"", ("deadlock", "barrier-not-initialised", "exit-with-pending-async", *_RACES)),
+    (r"tcgen05\.commit", r"plain arrive", ("stage-released-early", "read-before-complete")),
+    (r"tcgen05\.commit", r"", ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)),
+    (r"tcgen05\.alloc", r"", ("uninitialised-read", "out-of-bounds", "deadlock")),
+    (r"tcgen05\.dealloc", r"", ("tmem-leak",)),
+    (r"tcgen05\.fence", r"", ("missing-tcgen05-fence",)),
+    (r"tcgen05\.wait::ld", r"", ("missing-wait-ld",)),
+    (r"fence\.proxy\.async", r"", ("missing-proxy-fence",)),
+    (r"fence\.mbarrier_init", r"", ("missing-mbarrier-init-fence",)),
+    (r"cp\.async\.bulk\.(wait|commit)_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
+    (r"wgmma\.", r"", ("wgmma-register-hazard", "stage-released-early")),
+    (r"bar\.sync", r"", _RACES),
+    (r"barrier\.cluster", r"", ("exit-with-pending-async", "deadlock", "barrier-not-initialised", *_RACES)),
+)
+"""Opcode and mutation (patterns; the first that fits counts) and the rules of which one has to be found."""
+
+_HARMLESS: tuple[tuple[str, str, str], ...] = (
+    (
+        r"tcgen05\.relinquish",
+        r"deleted",
+        "gives up a right and orders nothing: another CTA on the SM may allocate sooner (PTX ISA 9.1 §9.7.16.7)",
+    ),
+    (
+        r"tcgen05\.fence::after_thread_sync.*used only after its allocation",
+        r"deleted",
+        "another after_thread_sync comes before each warp's first asynchronous access; the ISA wants one between the"
+        " barrier after tcgen05.alloc and that access (PTX ISA 9.1 §9.7.16.6.3)",
+    ),
+    (
+        r"tcgen05\.fence::(after|before)_thread_sync",
+        r"deleted",
+        "only tcgen05.dealloc follows, which is synchronous, or the fence of an earlier hand-over serves;"
+        " every hand-over of tensor memory is written as before_thread_sync, barrier, after_thread_sync"
+        " (PTX ISA 9.1 §9.7.16.6.4)",
+    ),
+    (
+        r"cp\.async\.bulk\.wait_group 0.*D is written",
+        r"\.read added",
+        "the end of the grid completes the stores; a kernel waits for its own all the same",
+    ),
+)
+"""Instruction with its comment, and mutation (patterns), and why nothing has to object."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """One mutant of a kernel and what became of it."""
+
+    line: int
+    instruction: str
+    mutation: str
+    result: str
+    wrong: str = ""
+
+    def __str__(self) -> str:
+        text = self.instruction.partition("  //")[0]
+        text = text if len(text) <= _TEXT_LIMIT else text[: _TEXT_LIMIT - 1] + "…"
+        return f"| {self.line} | `{text}` | {self.mutation} | {self.result} |"
+
+
+def judge(mutant: Mutant, outcome: Outcome) -> Row:
+    """The row of a mutant; `wrong` says what is wrong with its outcome, if anything."""
+    opcode = re.sub(r"^@!?%\w+\s+", "", mutant.instruction)
+    result, wrong = str(outcome), ""
+    if outcome.harmless:
+        reason = next(
+            (why for what, how, why in _HARMLESS if re.match(what, opcode) and re.match(how, mutant.mutation)), ""
+        )
+        result = f"harmless: {reason}"
+        wrong = "" if reason else "nothing objects, and no reason is known why that is right"
+    else:
+        wanted = next(w for what, how, w in _EXPECTED if re.match(what, opcode) and re.search(how, mutant.mutation))
+        found = {*outcome.errors, *outcome.warnings}
+        if found.isdisjoint(wanted):
+            wrong = f"expected one of {', '.join(wanted)}"
+        elif not outcome.errors and not all(RULES[rule].severity == "warning" for rule in outcome.warnings):
+            wrong = "a warning for a rule that is an error"
+    return Row(line=mutant.line, instruction=mutant.instruction, mutation=mutant.mutation, result=result, wrong=wrong)
+
+
+def examine(path: Path) -> list[Row]:
+    """All mutants of one kernel."""
+    examination = Examination(path.read_text(encoding="utf-8"), str(path))
+    return [judge(mutant, examination.examine(mutant)) for mutant in examination.mutants()]
+
+
+# -- the document -------------------------------------------------------------------------------
+
+_HEADER = """\
+# Mutations
+
+Each synchronising instruction of every generated kernel, deleted or weakened, one at a time, and what
+`ptxgen verify` then finds: the rules of [checker.md](checker.md). A rule in parentheses marked "warning" is
+defined as one. Generated by `python -m ptxgen.review.mutation_table`; `--check` runs it all again.
+
+"deleted" takes the instruction away (of a wait: the test and the branch back); "parity flipped" asks for the
+other phase; "barrier of the next stage" is eight bytes further; "of the warp only" puts `bar.warp.sync` in its
+place; "plain arrive instead" puts `mbarrier.arrive` where `tcgen05.commit` was.
+"""
+
+
+def digest(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def section(name: str, text: str, rows: Iterable[Row]) -> str:
+    """A kernel's part of the document."""
+    lines = [f"\n## {name}\n", f"text: sha256 {digest(text)}\n", "| line | instruction | mutation | found |"]
+    lines += ["|---|---|---|---|", *map(str, rows), ""]
+    return "\n".join(lines)
+
+
+def sections(document: str) -> dict[str, str]:
+    """The parts of a document by kernel."""
+    parts = re.split(r"(?m)^(?=\n## )|(?=\n## )", document)
+    found = {}
+    for part in parts:
+        match = re.match(r"\n## (\S+)\n", part)
+        if match is not None:
+            found[match[1]] = part
+    return found
+
+
+def kernels(root: Path) -> dict[str, Path]:
+    """The generated kernels by their path below generated/."""
+    folder = root / "generated"
+    return {path.relative_to(folder).as_posix(): path for path in sorted(folder.glob("*/*.ptx"))}
+
+
+def stale(document: str, root: Path) -> list[str]:
+    """The kernels whose part of the document is not that of their text, found without running them: their
+    digest or their list of mutants differs."""
+    known, wanted = sections(document), kernels(root)
+    wrong = sorted(known.keys() ^ wanted.keys())
+    for name in known.keys() & wanted.keys():
+        text = wanted[name].read_text(encoding="utf-8")
+        rows = [(str(mutant.line), mutant.mutation) for mutant in mutants(text)]
+        told = re.findall(r"(?m)^\| (\d+) \| `.*` \| ([^|]*) \| .* \|$", known[name])
+        if digest(text) not in known[name] or rows != told:
+            wrong.append(name)
+    return wrong
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    parser = argparse.ArgumentParser(prog="python -m ptxgen.review.mutation_table", description=__doc__)
+    parser.add_argument("kernels", nargs="*", metavar="KERNEL", help="e.g. sm_100a/step6.ptx; default: all")
+    parser.add_argument("--check", action="store_true", help="write nothing; exit code 1 if the table would change")
+    parser.add_argument("--jobs", type=int, default=1, help="kernels examined at a time")
+    options = parser.parse_args(arguments)
+    file = ROOT / "docs" / "mutations.md"
+    old = file.read_text(encoding="utf-8") if file.is_file() else ""
+    every = kernels(ROOT)
+    chosen = options.kernels or list(every)
+    parts, wrong = sections(old), []
+    with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
+        for name, rows in zip(chosen, pool.map(examine, (every[name] for name in chosen)), strict=True):
+            parts[name] = section(name, every[name].read_text(encoding="utf-8"), rows)
+            wrong += [f"{name}:{row.line}: {row.mutation}: {row.result}: {row.wrong}" for row in rows if row.wrong]
+            print(f"{name}: {len(rows)} mutants", file=sys.stderr, flush=True)
+    for line in wrong:
+        print(line, file=sys.stderr)
+    new = _HEADER + "".join(parts[name] for name in every if name in parts)
+    if options.check:
+        return 1 if wrong or new != old else 0
+    write_file(file, new)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

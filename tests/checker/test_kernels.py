@@ -1,0 +1,47 @@
+"""Every generated kernel is clean under every schedule: no error, and no warning."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxgen.device.choice import chip_for
+from ptxgen.device.emulated import EmulatedDevice
+from ptxgen.device.kernel import Kernel, load
+from ptxgen.device.verification import Case, cases, run_case
+from ptxgen.toolchain import ptx_target
+
+GENERATED = Path(__file__).resolve().parents[2] / "generated"
+KERNELS = sorted(path.relative_to(GENERATED).as_posix() for path in GENERATED.glob("*/*.ptx"))
+SCHEDULES = ("eager", "late", "random")
+
+
+def checked(name: str) -> Kernel:
+    path = GENERATED / name
+    device = EmulatedDevice(chip_for(ptx_target(path.read_text(), name)), workers=1, check=True)
+    return load(path, device=device)
+
+
+def check(kernel: Kernel, case: Case) -> None:
+    run = run_case(kernel, case)
+    assert [str(finding) for finding in run.report.findings] == []
+    assert run.clean
+    assert run.comparison is not None
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_clean(name: str) -> None:
+    """At its most telling size, on one CTA or cluster where it is persistent."""
+    kernel = checked(name)
+    for policy in SCHEDULES:
+        todo = cases(kernel, {}, None, (policy,), (0,))
+        check(kernel, max(todo, key=lambda case: (case.problem["K"], -todo.index(case))))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", KERNELS)
+def test_a_kernel_is_clean_at_every_size_and_with_ten_seeds(name: str) -> None:
+    kernel = checked(name)
+    for case in cases(kernel, {}, None, SCHEDULES, tuple(range(10))):
+        check(kernel, case)

@@ -1,0 +1,71 @@
+"""The checker objects to what is deleted or weakened, by the right rule; docs/mutations.md says so for every kernel."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxgen.review import mutation_table
+from ptxgen.review.mutations import Examination, Outcome
+
+ROOT = Path(__file__).resolve().parents[2]
+STEP6 = ROOT / "generated" / "sm_100a" / "step6.ptx"
+
+SAMPLE = [
+    ("tcgen05.commit", "plain arrive instead", {"stage-released-early", "read-before-complete"}),
+    ("mbarrier.arrive.expect_tx", "16 bytes fewer", {"tx-count-mismatch"}),
+    ("mbarrier.try_wait.parity.shared::cta.b64 %phase_done, [%mma_loaded]", "deleted", {"read-before-complete"}),
+    ("mbarrier.try_wait.parity.shared::cta.b64 %phase_done, [%mma_done]", "deleted", {"stage-released-early"}),
+    ("fence.proxy.async", "deleted", {"missing-proxy-fence"}),
+    ("cp.async.bulk.wait_group.read", "one group more pending", {"source-overwritten-in-flight"}),
+    ("bar.sync 1, 128  // all rows", "of the warp only", {"smem-race", "tmem-race", "tmem-use-after-dealloc"}),
+    ("bar.sync 0", "deleted", {"barrier-init-not-visible", "smem-race"}),
+    ("tcgen05.dealloc", "deleted", {"tmem-leak"}),
+]
+
+
+@pytest.fixture(scope="module")
+def step6() -> Examination:
+    return Examination(STEP6.read_text(), "step6.ptx")
+
+
+@pytest.mark.parametrize(("instruction", "mutation", "rules"), SAMPLE)
+def test_a_sample_of_step_6(step6: Examination, instruction: str, mutation: str, rules: set[str]) -> None:
+    mutant = next(
+        one for one in step6.mutants() if one.instruction.startswith(instruction) and one.mutation == mutation
+    )
+    outcome = step6.examine(mutant)
+    assert rules <= set(outcome.errors)
+    assert mutation_table.judge(mutant, outcome).wrong == ""
+
+
+def test_lines_keep_their_numbers(step6: Examination) -> None:
+    lines = step6.text.split("\n")
+    for mutant in step6.mutants():
+        changed = mutant.text.split("\n")
+        assert len(changed) == len(lines)
+        different = {number for number, (a, b) in enumerate(zip(lines, changed, strict=True), start=1) if a != b}
+        assert mutant.line in different
+        assert different <= {mutant.line, mutant.line + 1, lines.index("{") + 1}
+
+
+def test_what_nobody_notices_needs_a_reason(step6: Examination) -> None:
+    for mutant in step6.mutants():
+        row = mutation_table.judge(mutant, Outcome())
+        assert row.wrong or row.result.startswith("harmless: ")
+    commit = next(one for one in step6.mutants() if one.instruction.startswith("tcgen05.commit"))
+    assert mutation_table.judge(commit, Outcome()).wrong
+    assert mutation_table.judge(commit, Outcome(errors=("out-of-bounds",))).wrong
+
+
+def test_the_table_is_that_of_the_kernels() -> None:
+    """By the kernels' digests and mutants; that what it says is so, the slow test tells."""
+    document = (ROOT / "docs" / "mutations.md").read_text(encoding="utf-8")
+    assert mutation_table.stale(document, ROOT) == []
+    assert mutation_table.stale(document.replace("sha256 ", "sha256 0", 1), ROOT) != []
+
+
+@pytest.mark.slow
+def test_the_table_says_what_is_so() -> None:
+    assert mutation_table.main(["--check", "--jobs", "2"]) == 0
