@@ -157,7 +157,7 @@ def _load(
             r[slot] = values[i] if plain or extend[i] is None else extend[i](values[i])
         if hooks:
             for block, lanes, offsets, cta in groups:
-                bits = sum(1 << int(lane) for lane in lanes)
+                bits = warp.bits if len(groups) == 1 else sum(1 << int(lane) for lane in lanes)
                 report_access(access, r, "read", order, block, offsets, cta, bits)
         if not shared and addresses.item(0) >= GLOBAL_BASE:
             mine = addresses if warp.active is None else addresses[warp.active]
@@ -278,7 +278,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
             else:
                 block.store_lanes(offsets, size, [to_lanes(v, width)[lanes] for v in values])
             if hooks:
-                bits = sum(1 << int(lane) for lane in lanes)
+                bits = warp.bits if len(groups) == 1 else sum(1 << int(lane) for lane in lanes)
                 report_access(access, r, "write", order, block, offsets, cta, bits)
         unit = warp.cta.unit
         unit.activity += 1
