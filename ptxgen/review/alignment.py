@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from bisect import bisect
 from collections import Counter, defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _NUMBERED = re.compile(r"%[a-z]{1,3}\d+\b|\$[A-Za-z_]\w*\d+\b")
@@ -30,15 +31,53 @@ class Pair:
 def align(old: Sequence[str], new: Sequence[str]) -> tuple[Pair, ...]:
     """Every line of both texts, in order."""
     keys = [_key(line) for line in old], [_key(line) for line in new]
-    matcher = difflib.SequenceMatcher(None, *keys, autojunk=False)
     pairs: list[tuple[int | None, int | None]] = []
-    for what, a, a_stop, b, b_stop in matcher.get_opcodes():
+    anchors = _anchors([code_of(line) for line in old], [code_of(line) for line in new])
+    if len(anchors) < min(len(old), len(new)) / 3:  # numbered anew, or quite different: whole names would mislead
+        anchors = _anchors(*keys)
+    for what, a, a_stop, b, b_stop in _stretches(*keys, anchors):
         if what == "equal":
             pairs += zip(range(a, a_stop), range(b, b_stop), strict=True)
         else:
             pairs += _within(old, new, range(a, a_stop), range(b, b_stop))
     names = _renaming(old, new, [(a, b) for a, b in pairs if a is not None and b is not None])
     return tuple(_pair(old, new, a, b, names) for a, b in pairs)
+
+
+def _stretches(
+    old: list[str], new: list[str], anchors: list[tuple[int, int]]
+) -> Iterator[tuple[str, int, int, int, int]]:
+    """What difflib calls opcodes. Lines that are the only ones of their kind on both sides hold the texts together,
+    so that long texts with many alike lines take little time."""
+    a = b = 0
+    for anchor_a, anchor_b in (*anchors, (len(old), len(new))):
+        matcher = difflib.SequenceMatcher(None, old[a:anchor_a], new[b:anchor_b], autojunk=False)
+        for what, i, i_stop, j, j_stop in matcher.get_opcodes():
+            yield what, a + i, a + i_stop, b + j, b + j_stop
+        if anchor_a < len(old):
+            yield "equal", anchor_a, anchor_a + 1, anchor_b, anchor_b + 1
+        a, b = anchor_a + 1, anchor_b + 1
+
+
+def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
+    """Places of lines that occur once on each side, the longest run of them that rises on both (patience diff)."""
+    counts = Counter(old), Counter(new)
+    place = {key: number for number, key in enumerate(new)}
+    unique = [(a, place[key]) for a, key in enumerate(old) if counts[0][key] == counts[1][key] == 1]
+    tops: list[int] = []
+    heads: list[int] = []
+    before: list[int] = []
+    for number, (_, b) in enumerate(unique):
+        pile = bisect(tops, b)
+        before.append(heads[pile - 1] if pile else -1)
+        tops[pile : pile + 1] = [b]
+        heads[pile : pile + 1] = [number]
+    found = []
+    number = heads[-1] if heads else -1
+    while number >= 0:
+        found.append(unique[number])
+        number = before[number]
+    return found[::-1]
 
 
 def code_of(line: str) -> str:

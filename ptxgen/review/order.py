@@ -8,7 +8,7 @@ from ptxgen.errors import PtxgenError
 from ptxgen.review.sources import Source
 from ptxgen.review.trace import record
 
-_TILE_ROWS, _TILE_COLUMNS = 10, 6
+_TILE_ROWS, _TILE_COLUMNS = 10, 4
 """Output tiles of the run: more rows than a usual band has."""
 _WORKERS = 10
 """CTAs, or clusters, of a persistent kernel."""

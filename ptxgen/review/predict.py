@@ -160,9 +160,12 @@ class _Predictor:
         return clocks, multiply * each
 
     def _busy(self, k_tiles: int) -> float:
-        """Cycles of the tensor core for one tile."""
-        spans = self._replayed(1, 1).of(MULTIPLY)
-        return sum(span.stop - span.start for span in spans) * k_tiles
+        """Cycles of the tensor core for one tile, by any replay."""
+        if not self._traces:
+            self._clocks(1, k_tiles)
+        tiles, count = next(iter(self._traces))
+        spans = self._replayed(tiles, count).of(MULTIPLY)
+        return sum(span.stop - span.start for span in spans) / (tiles * count) * k_tiles
 
     def _traffic(self, m: int, n: int, k: int) -> float:
         """Bytes from and to memory: D once; A and B once where both fit the L2 cache, else once for every wave

@@ -6,6 +6,7 @@ warp index, loops by the flow of control. What a text does not say stays unknown
 
 from __future__ import annotations
 
+from bisect import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -90,7 +91,12 @@ class Structure:
         """The first instruction on a line, or the next one below (labels and comments precede their code)."""
         if line in self.by_line:
             return self.by_line[line][0]
-        return next((site for site in self.sites if site.line > line), None)
+        below = bisect(self._lines_with_code, line)
+        return self.by_line[self._lines_with_code[below]][0] if below < len(self._lines_with_code) else None
+
+    @cached_property
+    def _lines_with_code(self) -> list[int]:
+        return sorted(self.by_line)
 
     def text(self, line: int) -> str:
         """A line without comment and indentation."""
