@@ -19,7 +19,7 @@ class UnknownNameError(PtxgenError):
 
     def __init__(self, kind: str, name: object, known: Iterable[object]) -> None:
         names = [str(item) for item in known]
-        near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
+        near = [item for item in difflib.get_close_matches(str(name), names, n=1, cutoff=0.5) if item != str(name)]
         hint = f"; did you mean {near[0]!r}?" if near else ""
         super().__init__(f"unknown {kind} {str(name)!r}{hint} (known: {', '.join(names)})")
 

@@ -234,8 +234,11 @@ def _parse_value(spec: GemmSpec, key: str, value: str) -> dict[str, Any]:
     if key == "scheduler":
         key = "scheduler.kind"
     settings = spec.settings()
-    if key not in settings or key == "step":
-        raise UnknownNameError("setting", key, [*settings, *short_forms])
+    if key in ("step", "target"):
+        raise PtxgenError(f"{key} is chosen with --{key}, not with a setting: a setting changes a step's usual choices")
+    if key not in settings:
+        known = [name for name in settings if name not in ("step", "target")]
+        raise UnknownNameError("setting", key, [*known, *short_forms])
     if key == "scheduler.order":
         return {key: value, "scheduler.group": DEFAULT_GROUP if value == "grouped" else None}
     if key == "epilogue.ops":

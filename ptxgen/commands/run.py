@@ -74,7 +74,7 @@ def run(
     """
     if out_file is not None:
         check_writable(out_file)
-    progress = Progress("CTAs done")
+    progress = Progress("CTAs or clusters done")
     open_on = partial(
         open_device,
         device_name,

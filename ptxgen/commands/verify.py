@@ -113,7 +113,7 @@ def _execute(kernel: Kernel, device: Device, todo: list[Case], workers: int | No
         progress.close()
         return
     for case in todo:
-        progress = Progress(f"{size_text(case.problem)} {case.policy}: CTAs done")
+        progress = Progress(f"{size_text(case.problem)} {case.policy}: CTAs or clusters done")
         run = run_case(kernel, case, progress)
         progress.close()
         yield run

@@ -60,10 +60,10 @@ def as_matrix(array: object, element_type: ElementType, name: str, *, cast: bool
     if element_type.name == "bf16" and array.dtype == np.dtype("V2"):
         return np.ascontiguousarray(array).view(wanted)
     if not cast:
-        raise LaunchError(
-            f"{name} has dtype {array.dtype}, the kernel takes {element_type} ({wanted.name}): "
-            f"convert it, or let it be rounded with cast=True (--cast)"
-        )
+        way = "convert it, or let it be rounded with cast=True (--cast)"
+        if array.dtype in (np.dtype("V2"), _DTYPES["bf16"]):
+            way = "a kernel for bf16 (operand_type=bf16) takes it as it is"
+        raise LaunchError(f"{name} has dtype {array.dtype}, the kernel takes {element_type} ({wanted.name}): {way}")
     if array.dtype.kind not in "fiub" and array.dtype not in _DTYPES.values():
         raise LaunchError(f"{name} has dtype {array.dtype}, which cannot be rounded to {element_type}")
     with np.errstate(over="ignore"):  # a value beyond the wanted type becomes infinite, as on a device

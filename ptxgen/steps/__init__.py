@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from ptxgen.errors import SpecError, UnknownNameError
+from ptxgen.errors import PtxgenError, SpecError, UnknownNameError
 from ptxgen.ir.program import Program
 from ptxgen.spec import DEFAULT_GROUP, Epilogue, GemmSpec, Scheduler, Tile
 
@@ -115,8 +115,10 @@ def build(spec: GemmSpec) -> Program:
 
 def _known(number: int, target: str) -> Step:
     found = STEPS.get(number)
-    if found is None and number not in LADDER:
-        raise UnknownNameError("step", number, STEPS)
+    if not isinstance(number, int) or isinstance(number, bool):
+        raise PtxgenError(f"a step is a whole number, got {number!r}")
+    if number not in LADDER:
+        raise UnknownNameError("step", number, LADDER)
     if target not in _BOTH:
         raise UnknownNameError("target", target, _BOTH)
     if found is None or target not in found.targets:

@@ -169,7 +169,8 @@ def test_a_step_is_what_it_is(number: int, changes: dict[str, Any], message: str
     [
         ("pipe_dept=4", "unknown setting 'pipe_dept'; did you mean 'pipe_depth'?"),
         ("tile.nn=4", "unknown setting 'tile.nn'; did you mean 'tile.n'?"),
-        ("step=6", "unknown setting 'step'"),
+        ("step=6", "step is chosen with --step, not with a setting"),
+        ("target=sm_90a", "target is chosen with --target, not with a setting"),
         ("output_type=fp16", "unknown output_type 'fp16'; did you mean 'f16'?"),
         ("scheduler=persistant", "unknown scheduler.kind 'persistant'; did you mean 'persistent'?"),
         ("scheduler.order=group", "unknown scheduler.order 'group'; did you mean 'grouped'?"),
@@ -193,6 +194,8 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
         step(5).replace(pipedepth=3)
     with pytest.raises(UnknownNameError, match="unknown field of epilogue 'slice'; did you mean 'slice_n'"):
         step(5).replace(epilogue={"slice": 16})
+    with pytest.raises(PtxgenError, match="a step is a whole number, got '6'"):
+        step("6")  # type: ignore[arg-type]
     with pytest.raises(UnknownNameError, match="unknown step '11'"):
         step(11)
     with pytest.raises(UnknownNameError, match="unknown target 'sm_100'; did you mean 'sm_100a'"):
