@@ -74,6 +74,10 @@ class Policy:
         """Whether a warp's part of what a pair of CTAs runs together does not wait for the other part."""
         return self.eager or (self.random and self._draw.random() < 0.5)
 
+    def gives_up(self) -> bool:
+        """Whether a failed test or try of an mbarrier gives false at once, and not when its phase completes."""
+        return self.random and self._draw.random() < 0.1
+
     def completes_now(self) -> bool:
         """random: whether one pending operation completes before the next turn."""
         return self._draw.random() < 0.4

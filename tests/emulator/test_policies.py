@@ -52,6 +52,13 @@ def test_a_missing_wait_shows_when_the_copy_is_late(
     assert run_ptx(text, inputs=range(32), policy="late").rules == late
 
 
+def test_a_try_that_is_not_repeated_gives_up_in_some_schedules(run_ptx: Callable[..., Any]) -> None:
+    once = copy().replace("@!%p1 bra wait;", "")
+    assert run_ptx(once, inputs=range(32), policy="late").rules == []
+    rules = {rule for seed in range(20) for rule in run_ptx(once, inputs=range(32), policy="random", seed=seed).rules}
+    assert rules == {"uninitialised-read", "exit-with-pending-async"}
+
+
 def test_a_deadlock_names_every_warp_and_its_barrier(run_ptx: Callable[..., Any]) -> None:
     body = """
     mov.u32 %r1, smem; setp.eq.u32 %p0, %t, 0;

@@ -272,6 +272,8 @@ def wait(d: Decode) -> Ends:
 
 
 def _park(warp: Any, cta: Cta, offset: int, state: Mbarrier, value: int, by_parity: bool, line: int) -> bool:
+    if cta.unit.policy.gives_up():
+        return True
     parity = value & 1 if by_parity else value >> 32 & 1
     cta.waiters.setdefault(offset, []).append(warp.current)
     detail = f"phase of parity {parity} wanted, current phase {state.phase}"
