@@ -43,6 +43,14 @@ Decoder = Callable[["Decode"], "Op | Ends"]
 
 _TABLE: dict[str, Decoder] = {}
 
+_TENSOR_TARGETS = frozenset(f"sm_{chip}{suffix}" for chip in (100, 101, 103, 110) for suffix in "af")
+_ONLY_ON = {
+    "tcgen05": _TENSOR_TARGETS,
+    "wgmma": frozenset({"sm_90a"}),
+    "setmaxnreg": _TENSOR_TARGETS | {"sm_90a"},
+}
+"""The `.target`s that have an instruction, by its first word, where not all from sm_90 on do."""
+
 DYNAMIC_SPECIALS = frozenset(
     {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
 )
@@ -140,6 +148,9 @@ class Decode:
         self.fail(f"unknown instruction {item.name!r}")
 
     def run(self) -> Op | Ends:
+        word, target = self.opcode.partition(".")[0], self.module.target
+        if word in _ONLY_ON and target not in _ONLY_ON[word]:
+            self.fail(f".target {target} has no {word}; it needs {', '.join(sorted(_ONLY_ON[word]))}")
         op = self._decoder(self)
         if self._modifiers:
             self.fail(f"unknown modifier .{self._modifiers[0]} of {self.opcode}")

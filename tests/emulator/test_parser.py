@@ -55,6 +55,21 @@ def test_a_legal_form_that_is_not_modelled_says_so() -> None:
         load(".reg .b32 a;\ntcgen05.mma.cta_group::1.kind::i8 [a], 0, 0, 0, 1;")
 
 
+@pytest.mark.parametrize(
+    ("target", "body"),
+    [
+        ("sm_90a", "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"),
+        ("sm_100", "tcgen05.relinquish_alloc_permit.cta_group::1.sync.aligned;"),
+        ("sm_100a", "wgmma.fence.sync.aligned;"),
+        ("sm_90", "setmaxnreg.inc.sync.aligned.u32 64;"),
+    ],
+)
+def test_an_instruction_that_the_target_lacks_is_refused(target: str, body: str) -> None:
+    text = ENTRY.format(body=body)
+    with pytest.raises(PtxError, match=rf"file.ptx:6: \.target {target} has no "):
+        load_module(text.replace("sm_100a", target), name="file.ptx")
+
+
 def test_entry_facts() -> None:
     text = """.version 8.0
 .target sm_90a
