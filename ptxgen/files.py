@@ -16,9 +16,17 @@ def replacing(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """A stream whose bytes become the file `path` when the block ends without an error.
 
     They are written to a new file in the same folder, which is then renamed over `path`: a reader
-    sees the old file or the new one, and a failure leaves the old one and nothing else.
+    sees the old file or the new one, and a failure leaves the old one and nothing else. What is no file but a
+    device, such as /dev/null, or a pipe is written to as it is.
     """
     target = Path(path)
+    if target.exists() and not target.is_file():
+        try:
+            with target.open("wb") as stream:
+                yield stream
+        except OSError as error:
+            raise PtxgenError(f"cannot write {str(target)!r}: {error.strerror or error}") from error
+        return
     temporary = target.with_name(f".{target.name}.{os.urandom(4).hex()}.tmp")
     try:
         with temporary.open("xb") as stream:
@@ -35,6 +43,8 @@ def check_writable(path: str | os.PathLike[str]) -> None:
     target = Path(path)
     if target.is_dir():
         raise PtxgenError(f"cannot write {str(target)!r}: Is a directory")
+    if target.exists() and not target.is_file():
+        return  # a device or a pipe: opening it tells
     if not target.parent.is_dir() or not os.access(target.parent, os.W_OK):
         raise PtxgenError(f"cannot write {str(target)!r}: its folder is missing or read-only")
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -49,3 +51,17 @@ def test_a_path_is_asked_about_before_long_work(tmp_path: Path) -> None:
         check_writable(tmp_path / "none" / "d.npy")
     with pytest.raises(PtxgenError, match="Is a directory"):
         check_writable(tmp_path)
+
+
+def test_a_device_stays_a_device(tmp_path: Path) -> None:
+    """Renaming a file over /dev/null would take it from every program of the machine."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        write_file(pipe, "text")
+        assert os.read(reader, 100) == b"text"
+    finally:
+        os.close(reader)
+    assert stat.S_ISFIFO(pipe.stat().st_mode)
+    assert [path.name for path in tmp_path.iterdir()] == ["pipe"]
