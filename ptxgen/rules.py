@@ -84,10 +84,10 @@ def violations(spec: GemmSpec) -> list[str]:
         found.append(f"cta_group={spec.cta_group}: step {spec.step} has cta_group={1 + pair}")
     if spec.epilogue.ops:
         found.append(f"epilogue.ops={list(spec.epilogue.ops)} is not built yet (built: none)")
-    found += _tile_violations(spec)
-    found += _pipeline_violations(spec)
-    found += _scheduler_violations(spec)
-    return found + (_plan_violations(spec) if not found else [])
+    shape = _tile_violations(spec)
+    possible = not found and not shape and 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH
+    plan = _plan_violations(spec) if possible else []
+    return found + shape + _pipeline_violations(spec) + _scheduler_violations(spec) + plan
 
 
 def _tile_violations(spec: GemmSpec) -> list[str]:
@@ -171,24 +171,42 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
         wanted = first if spec.step <= 3 else rest
         if value != wanted:
             found.append(f"{name}={value}: step {spec.step} has {name}={wanted}")
+    epilogue = spec.epilogue
+    if epilogue.store == "direct":
+        for name, usual in (("staging", "tile"), ("staging_buffers", 1)):
+            value = getattr(epilogue, name)
+            if value != usual:
+                found.append(
+                    f"epilogue.{name}={value} has a meaning only with epilogue.store=tma:"
+                    f" direct stores stage nothing (leave it at {usual})"
+                )
+    if epilogue.slice_n is not None and spec.target == "sm_90a" and epilogue.staging == "tile":
+        found.append(
+            f"epilogue.slice_n={epilogue.slice_n} has a meaning on sm_90a only with epilogue.staging=slices:"
+            " the accumulator is in registers, and the whole tile is staged from them"
+        )
     return found
 
 
 def _scheduler_violations(spec: GemmSpec) -> list[str]:
+    found = []
     scheduler = spec.scheduler
-    if (scheduler.kind == "single") != (spec.step <= 2):
-        wanted = "single: they compute one tile" if spec.step <= 2 else "grid or persistent"
-        return [f"scheduler.kind={scheduler.kind}: steps like {spec.step} have {wanted}"]
-    if scheduler.order == "grouped" and (scheduler.group is None or scheduler.group < 1):
-        return [f"scheduler.group={scheduler.group}: the grouped order needs a group of 1 or more"]
-    if scheduler.group is not None and scheduler.group >= 2**31:
-        return [f"scheduler.group={scheduler.group}: a group is below 2**31 tile rows"]
+    one_tile = spec.step <= 2
+    if (scheduler.kind == "single") != one_tile:
+        wanted = "single: they compute one tile" if one_tile else "grid or persistent"
+        found.append(f"scheduler.kind={scheduler.kind}: steps like {spec.step} have {wanted}")
+    if one_tile and scheduler.order != "row_major":
+        found.append(f"scheduler.order={scheduler.order}: step {spec.step} computes one tile, its order is row_major")
+    elif scheduler.order == "grouped" and (scheduler.group is None or scheduler.group < 1):
+        found.append(f"scheduler.group={scheduler.group}: the grouped order needs a group of 1 or more")
+    elif scheduler.group is not None and scheduler.group >= 2**31:
+        found.append(f"scheduler.group={scheduler.group}: a group is below 2**31 tile rows")
     if scheduler.order != "grouped" and scheduler.group is not None:
-        return [
+        found.append(
             f"scheduler.group={scheduler.group} has a meaning only with scheduler.order=grouped"
             f" (the order is {scheduler.order})"
-        ]
-    return []
+        )
+    return found
 
 
 def _plan_violations(spec: GemmSpec) -> list[str]:

@@ -260,6 +260,11 @@ class SyncNamedBarrier(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SyncWarp(Op):
+    """The lanes of a warp meet; ptxas moves no loads across."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Arrive(Op):
     """Every executing thread arrives once; remote: perhaps in another CTA of the cluster."""
 

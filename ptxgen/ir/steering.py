@@ -23,6 +23,7 @@ _MUTE = frozenset[type[ir.Op]](
         ir.ConvertPair,
         ir.LoadGlobal,
         ir.StoreGlobal,
+        ir.SyncWarp,
         ir.SetMaxRegisters,
     )
 )

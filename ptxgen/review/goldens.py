@@ -42,12 +42,12 @@ def generate(folder: Path, *, check: bool = False) -> list[Golden]:
     found = []
     for path, text in sorted(wanted.items()):
         file = folder / path
-        old = file.read_text(encoding="ascii", errors="replace") if file.is_file() else None
-        if old == text:
+        old = file.read_bytes() if file.is_file() else None
+        if old == text.encode("ascii"):
             found.append(Golden(path=path, status="fresh"))
         elif check:
             status = "missing" if old is None else "stale"
-            found.append(Golden(path=path, status=status, diff=_diff(path, old or "", text)))
+            found.append(Golden(path=path, status=status, diff=_diff(path, old or b"", text)))
         else:
             file.parent.mkdir(parents=True, exist_ok=True)
             write_file(file, text)
@@ -79,8 +79,10 @@ def _text(path: str, entry: object) -> str:
     return emit(parse_settings(step(entry["step"], target=target), settings))
 
 
-def _diff(path: str, old: str, new: str) -> str:
-    lines = difflib.unified_diff(
-        old.splitlines(), new.splitlines(), f"committed/{path}", f"generated/{path}", lineterm=""
-    )
+def _diff(path: str, old: bytes, new: str) -> str:
+    """Line ends count: a carriage return is shown as \\r, a missing last newline is named."""
+    was = old.decode("ascii", errors="replace").replace("\r", "\\r").splitlines()
+    if old and not old.endswith(b"\n"):
+        was.append("\\ No newline at end of file")
+    lines = difflib.unified_diff(was, new.splitlines(), f"committed/{path}", f"generated/{path}", lineterm="")
     return "\n".join(lines)

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptxgen.ir.declarations import Cursor, Hex, Register
-from ptxgen.ir.ops import ConvertPair, StageAddress, StoreMatrix, StoreShared
+from ptxgen.ir.ops import ConvertPair, StageAddress, StoreMatrix, StoreShared, SyncWarp
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder, at
 
@@ -141,6 +141,11 @@ class RowWriter(StagingWriter):
                 values = self._convert(list(zip(values[::2], values[1::2], strict=True)), len(values) // 2)
             self._stage(values)
 
+    def _end_slice(self) -> None:
+        """ptxas would begin the loads of all unrolled slices at once, and spill their registers."""
+        if self.spec.epilogue.unroll and not self.by_slices and self.plan.slice_n < self.spec.tile.n:
+            self.builder.emit(SyncWarp(comment="one slice in registers at a time"))
+
     @contextmanager
     def _rows_of_thread(self, suffix: str) -> Iterator[None]:
         """Only threads that hold an output row; M = 64 leaves lanes 16 to 31 undefined."""
@@ -189,6 +194,7 @@ class RowWriter(StagingWriter):
     def next(self) -> None:
         builder, staging, plan = self.builder, self.staging, self.plan
         tmem = builder.registers["slice_tmem"]
+        self._end_slice()
         builder.integer("add.u32", tmem, tmem, plan.slice_n, comment="next slice of the accumulator")
         if self.by_slices:
             return

@@ -259,6 +259,7 @@ class DirectWriter(TmemWriter):
         builder, plan = self.builder, self.plan
         registers = builder.registers
         column, address = registers["d_column"], registers["d_address"]
+        self._end_slice()
         builder.integer("add.u32", self._slice, self._slice, plan.slice_n, comment="next slice of the accumulator")
         builder.integer("add.u32", column, column, plan.slice_n, comment="first column of the slice")
         builder.integer("add.s64", address, address, plan.slice_bytes, comment="and its address")

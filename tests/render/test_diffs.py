@@ -116,14 +116,9 @@ SLICES = "epilogue.staging=slices"
 def starting_points() -> Iterator[Any]:
     for item in STEPS.values():
         for target in item.targets:
-            for start in ((), (SLICES,)):
-                reason = ""
-                if item.number <= 3:
-                    reason = "stores without staging take any staging"
-                elif target == "sm_90a" and not start:
-                    reason = "whole tiles on sm_90a take any slice"
-                marks = [pytest.mark.xfail(reason=reason)] if reason else []
-                yield pytest.param(item.number, target, start, marks=marks)
+            yield item.number, target, ()
+            if item.number >= 4:
+                yield item.number, target, (SLICES,)
 
 
 def unchecked(spec: GemmSpec) -> str:

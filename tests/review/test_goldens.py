@@ -109,7 +109,6 @@ def test_files_that_are_not_even_text_are_stale(folder: Path, content: bytes) ->
     assert statuses(generate(folder, check=True))["sm_100a/step4.ptx"] == "stale"
 
 
-@pytest.mark.xfail(reason="files are compared as text, with any line ends")
 def test_a_file_with_other_line_ends_is_stale(folder: Path) -> None:
     generate(folder)
     file = folder / "sm_100a/step4.ptx"

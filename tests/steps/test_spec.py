@@ -77,6 +77,22 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+def test_every_broken_rule_is_named_at_once() -> None:
+    changes = {
+        "tile": {"n": 256},
+        "pipe_depth": 4,
+        "output_type": "f32",
+        "roles": "specialized",
+        "scheduler": {"kind": "single", "group": 2},
+    }
+    assert [message.split(":")[0].split("=")[0] for message in violations(**changes)] == [
+        "roles",
+        "scheduler.kind",
+        "scheduler.group",
+        "shared memory",
+    ]
+
+
 @pytest.mark.parametrize("rule", RULES)
 def test_a_broken_rule_is_named_with_its_numbers(rule: str) -> None:
     changes, message = RULES[rule]
