@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptxgen.checker import exits, synchronising
+from ptxgen.checker import exits, phases
 from ptxgen.checker.clocks import members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
@@ -63,7 +63,7 @@ def _acquire_location(cluster: Cluster, event: events.Access) -> None:
 def _release_location(cluster: Cluster, event: events.Access) -> None:
     warp = cluster.warp(event)
     order = event.order if event.order in ("release", "acq_rel", "sc") else "relaxed"
-    brought = synchronising.released(cluster, warp, event.lanes, order)
+    brought = cluster.released(warp, event.lanes, order)
     place = _place(event)
     held = cluster.locations.get(place, cluster.nothing)
     path = cluster.paths.of((event.line,))
@@ -114,7 +114,7 @@ def async_issue(cluster: Cluster, event: events.AsyncIssue) -> None:
         cluster.synchronises(warp, event.line)
     if event.mechanism == "mbarrier":
         exits.operates(cluster, event.owner, operation)
-        synchronising.use_by_unit(cluster, event)
+        phases.use_by_unit(cluster, event)
 
 
 def source_read(cluster: Cluster, event: events.AsyncSourceRead) -> None:

@@ -91,9 +91,7 @@ class GlobalMemory(Memory):
                     self._touch_chunk(cells, number, *reading, False)
                 self._touch_chunk(cells, number, agents, ranges, lanes, write)
 
-    def _touch_chunk(
-        self, cells: Cells, number: int, agents: Agents, ranges: Ranges, lanes: int, write: bool
-    ) -> None:
+    def _touch_chunk(self, cells: Cells, number: int, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
         """The part of an access that lies in one chunk."""
         base, end = number * _CHUNK_BYTES, (number + 1) * _CHUNK_BYTES
         if isinstance(ranges, LaneRanges):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from ptxgen.checker import accessing, synchronising
+from ptxgen.checker import accessing, phases, synchronising
 from ptxgen.checker.clocks import Paths
 from ptxgen.checker.cluster import Cluster, Shape
 from ptxgen.checker.deadlocks import explain
@@ -21,11 +21,11 @@ _HANDLERS: dict[type[events.Event], Callable[[Cluster, Any], None]] = {
     events.AsyncIssue: accessing.async_issue,
     events.AsyncSourceRead: accessing.source_read,
     events.AsyncComplete: accessing.completed,
-    events.MbarrierInit: synchronising.mbarrier_init,
-    events.MbarrierInval: synchronising.mbarrier_inval,
-    events.MbarrierArrive: synchronising.mbarrier_arrive,
-    events.MbarrierComplete: synchronising.mbarrier_complete,
-    events.MbarrierWait: synchronising.mbarrier_wait,
+    events.MbarrierInit: phases.mbarrier_init,
+    events.MbarrierInval: phases.mbarrier_inval,
+    events.MbarrierArrive: phases.mbarrier_arrive,
+    events.MbarrierComplete: phases.mbarrier_complete,
+    events.MbarrierWait: phases.mbarrier_wait,
     events.NamedBarrier: synchronising.named_barrier,
     events.ClusterBarrier: synchronising.cluster_barrier,
     events.WarpSync: synchronising.warp_sync,

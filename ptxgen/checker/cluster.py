@@ -100,7 +100,7 @@ class Cluster:
 
     def new_operation(self, event: AsyncIssue) -> Operation:
         """Registers an operation, which knows what its issuing lane knows. A collective of several
-        warps has one for each, as each warp waits for its own share."""
+        warps has one for each, as each of them has to know that its operands are there."""
         warp = self.warp(event)
         _, view = warp.views(event.lanes & -event.lanes)[0]
         operation = Operation(
@@ -139,6 +139,17 @@ class Cluster:
     def executed(self, clock: Clock) -> Clock:
         """What relaxed synchronisation passes on of a clock."""
         return execution_of(clock, self.nothing, self.observations)
+
+    def released(self, warp: Warp, lanes: int, order: str) -> Clock:
+        """What an arrive with this ordering passes on."""
+        if not order.startswith("relaxed"):
+            return warp.release(lanes)
+        passed = self.nothing
+        for _, view in warp.views(lanes):
+            passed = merge(passed, self.executed(view.clock))
+            if view.released is not None:
+                passed = merge(passed, view.released)
+        return passed
 
     def gather(self, held: Clock, other: Clock, source: object, holder: object, path: int = 0) -> Clock:
         """What `holder` holds after `source` has added to it."""

@@ -167,9 +167,7 @@ class Memory(ABC):
     def _all_known(self, numbers: Numbers, agent: Access) -> bool:
         """Whether the agent knows every one of these accesses for all lanes of its warp."""
         accesses, clock, order = self._cluster.accesses, agent.view.clock, self._cluster.order
-        return all(
-            order.knows_whole(clock, accesses[access]) for access in np.unique(numbers >> 5).tolist() if access
-        )
+        return all(order.knows_whole(clock, accesses[access]) for access in np.unique(numbers >> 5).tolist() if access)
 
     # -- readers ---------------------------------------------------------------------------------
 

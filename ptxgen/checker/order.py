@@ -51,7 +51,6 @@ class Access:
         self.value: tuple[int, ...] | None = None
         self.verb = "writes" if write else "reads"
 
-
     def same_store(self, other: Access) -> bool:
         """Whether both write one value by one instruction: several warps may store what all of them know."""
         return self.write and other.write and self.line == other.line and self.value == other.value is not None

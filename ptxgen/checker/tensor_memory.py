@@ -68,9 +68,7 @@ class TensorMemory(Memory):
     def _pipelined(self, first: Operation, second: Operation) -> bool:
         """MMAs of one thread on one accumulator run in order (PTX ISA 9.1 §9.7.16.6)."""
         return (
-            first.kind == second.kind == "mma"
-            and first.of_thread == second.of_thread
-            and first.region == second.region
+            first.kind == second.kind == "mma" and first.of_thread == second.of_thread and first.region == second.region
         )
 
     def describe(self, cells: Cells, where: Where, hits: npt.NDArray[np.bool_]) -> str:

@@ -27,4 +27,3 @@ class Usage:
     def idle_lines(self) -> tuple[int, ...]:
         """The lines that ordered nothing in any launch so far."""
         return tuple(sorted(self._ran - self._needed))
-

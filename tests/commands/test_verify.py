@@ -19,9 +19,7 @@ def test_a_step_at_one_size(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["verify", "--step", "6", "-m", "200", "-n", "136", "-k", "72", "--workers", "1"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[:6] for line in lines if line.startswith("ok")] == [
-        ["ok", "200", "136", "72", grid, policy]
-        for grid in ("1", "2", "148")
-        for policy in ("eager", "late", "random")
+        ["ok", "200", "136", "72", grid, policy] for grid in ("1", "2", "148") for policy in ("eager", "late", "random")
     ]
     assert CHECKED_NOTE in lines
     assert lines[-1].startswith("step 6 (sm_100a): 9 runs (eager, late, random; seed 0), 453 CTAs, ")

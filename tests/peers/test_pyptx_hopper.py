@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ptxgen.checker import Checker
 from ptxgen.emulator import GlobalMemory, Machine, Report, load_module
 from ptxgen.hardware.element_types import element_type
 from ptxgen.hardware.swizzle import Swizzle
@@ -98,3 +99,19 @@ def test_a_cta_that_ends_before_its_peer_is_found(example: Any) -> None:
     zeros = np.zeros((m, k), ml_dtypes.bfloat16)
     _, report = launch(example, zeros, zeros[:n], policy="late")
     assert any("of the cluster has ended" in finding.message for finding in report.findings)
+
+
+@pytest.mark.parametrize("policy", ["eager", "late", "random"])
+def test_what_the_checker_finds(example: Any, policy: str) -> None:
+    """Its warpgroups hand a stage back by an arrival of one warp; that is no fault."""
+    m, n, k = SIZE
+    zeros = np.zeros((m, k), ml_dtypes.bfloat16)
+    lines = example.gemm_warp_specialized.ptx().split("\n")
+    smem_bytes = target("sm_90a").smem_per_sm_bytes
+    checker = Checker(lines, grid=(128, 1, 1), cluster=(2, 1, 1), threads=384, smem_bytes=smem_bytes)
+    _, report = launch(example, zeros, zeros[:n], policy=policy, observers=(checker,))
+    found = checker.conclude(report.findings)
+    assert {finding.rule for finding in found if finding.severity == "error"} == (
+        {"exit-with-pending-async"} if policy == "late" else {"exit-with-pending-async", "missing-proxy-fence"}
+    )
+    assert {finding.rule for finding in found if finding.severity == "warning"} == {"missing-mbarrier-init-fence"}

@@ -15,6 +15,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+from ptxgen.checker import Checker
 from ptxgen.emulator import GlobalMemory, Machine, Report, load_module
 from ptxgen.hardware.element_types import element_type
 from ptxgen.hardware.swizzle import Swizzle
@@ -225,6 +226,20 @@ def test_integer_products_are_exact(compiled: Any, name: str, policy: str, seed:
     got, report = kernel(a, b, policy=policy, seed=seed, grid=(2, 1, 1) if "kernel" in options else None)
     assert report.findings == ()
     np.testing.assert_array_equal(got, (2 if options.get("DOUBLED") else 1) * (a @ b.T))
+
+
+@pytest.mark.parametrize(("policy", "seed"), [("eager", 0), ("late", 0), ("random", 0)])
+@pytest.mark.parametrize("name", CASES)
+def test_the_checker_finds_no_errors(compiled: Any, name: str, policy: str, seed: int) -> None:
+    tile, options, _ = CASES[name]
+    kernel = compiled(tile, **options)
+    a, b = integers(200, 136, 200)
+    grid = (2, 1, 1) if "kernel" in options else (-(-200 // tile[0]), -(-136 // tile[1]), 1)
+    smem_bytes = target("sm_90a").smem_per_sm_bytes
+    lines = kernel.text.split("\n")
+    checker = Checker(lines, grid=grid, cluster=(1, 1, 1), threads=kernel.threads, smem_bytes=smem_bytes)
+    kernel(a, b, policy=policy, seed=seed, grid=grid, observers=(checker,))
+    assert [finding for finding in checker.conclude(()) if finding.severity == "error"] == []
 
 
 @pytest.mark.parametrize("size", [(1, 8, 8), (128, 256, 64), (129, 257, 63), (256, 384, 320)])
