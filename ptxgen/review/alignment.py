@@ -14,6 +14,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 _NUMBERED = re.compile(r"%[a-z]{1,3}\d+\b|\$[A-Za-z_]\w*\d+\b")
+_COUNTED = re.compile(r"(%[a-z]{1,3})<\d+>")
+"""How many registers of a numbered name there are, which says as little as the numbers."""
 _DIGITS = re.compile(r"\d+$|\d+_\d+$")
 
 
@@ -92,6 +94,8 @@ def _key(line: str) -> str:
         return "" if "%bb." in comment or "-- " in comment else comment
     if code.startswith((".loc", ".file")):
         return ".loc"
+    if code.startswith(".reg"):
+        return _COUNTED.sub(r"\1<#>", code)
     return _NUMBERED.sub(lambda match: _DIGITS.sub("#", match[0]), code)
 
 
@@ -153,6 +157,8 @@ def _pair(old: Sequence[str], new: Sequence[str], a: int | None, b: int | None, 
         state = "comment" if _comment(old[a]) != _comment(new[b]) else "same"
     elif _key(old[a]) == ".loc" == _key(new[b]):
         state = "same"
+    elif code_of(old[a]).startswith(".reg") and _key(old[a]) == _key(new[b]):
+        state = "renamed"
     else:
         renamed = _NUMBERED.sub(lambda match: names.get(match[0], match[0]), code_of(old[a]))
         state = "renamed" if renamed == code_of(new[b]) else "changed"

@@ -72,10 +72,7 @@ class Facts:
     def _spec(self) -> Group:
         if self.spec is None:
             return {}
-        changed = {name: setting_text(name, value).partition("=")[2] for name, value in self.spec.settings().items()}
-        if self.edited:
-            changed["text"] = "edited after it was generated"
-        return changed
+        return {name: setting_text(name, value).partition("=")[2] for name, value in self.spec.settings().items()}
 
     def _launch(self) -> Group:
         module, function, description = self.structure.module, self.structure.function, self.description
