@@ -78,7 +78,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
 
 
 def test_every_broken_rule_is_named_at_once() -> None:
-    changes = {
+    changes: dict[str, Any] = {
         "tile": {"n": 256},
         "pipe_depth": 4,
         "output_type": "f32",
