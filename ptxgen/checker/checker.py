@@ -87,7 +87,7 @@ class Checker:
         """All findings of the launch: the machine's, a deadlock traced to its cause where that is
         known, and the checker's own."""
         self._usage.ran(self._ran)
-        self._usage.need(self._paths.needed_lines)
+        self._usage.need(self._ran if self._paths.full else self._paths.needed_lines)
         kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]
         while self._clusters:
             self._clusters.popitem()[1].release()

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Iterator
 
 _PATH_BITS = 20
 _PATH_MASK = (1 << _PATH_BITS) - 1
+_MOST_PATHS = 200_000
 Lanes = dict[int, int]
 """Thread (32 * warp + lane) -> stamp."""
 
@@ -34,9 +35,12 @@ def path_of(value: int) -> int:
 
 
 class Paths:
-    """Sets of PTX lines, numbered. Path 0 is empty: known without synchronisation."""
+    """Sets of PTX lines, numbered. Path 0 is empty: known without synchronisation. Once there are `most` sets,
+    new ones are dropped, and what was needed is no longer known."""
 
-    def __init__(self) -> None:
+    def __init__(self, most: int = _MOST_PATHS) -> None:
+        self._most = most
+        self.full = False
         self._sets: list[frozenset[int]] = [frozenset()]
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._sums: dict[tuple[int, int], int] = {}
@@ -49,8 +53,9 @@ class Paths:
     def _number(self, lines: frozenset[int]) -> int:
         number = self._numbers.get(lines)
         if number is None:
-            if len(self._sets) == _PATH_MASK:
-                return 0  # a program with so many ways is not told which of them it needed
+            if len(self._sets) >= self._most:
+                self.full = True
+                return 0
             number = self._numbers[lines] = len(self._sets)
             self._sets.append(lines)
         return number

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ptxgen.checker.barriers import Mbarrier, Meeting
 from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
-from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, members, merge, path_of, stamp
+from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, members, merge, path_of
 from ptxgen.checker.exits import Visitors
 from ptxgen.checker.findings import Findings
 from ptxgen.checker.operations import Observation, Operation
@@ -86,7 +86,7 @@ class Cluster:
     ) -> list[tuple[int, Access]]:
         """The access of an event, one for each group of lanes that know the same."""
         warp = self.warp(event)
-        warp.last_access = warp.epoch
+        warp.last_access = warp.mark()
         agents: list[tuple[int, Access]] = []
         for lanes, view in warp.views(event.lanes):
             access = Access(
@@ -179,12 +179,6 @@ class Cluster:
 
     def need_lines(self, *lines: int) -> None:
         self.paths.need(self.paths.of(line for line in lines if line))
-
-    def fence_stamp(self, warp: Warp, line: int) -> int:
-        """A stamp for what the warp did before a fence on this line; ends the epoch."""
-        value = stamp(warp.epoch, self.paths.of((line,)))
-        warp.epoch += 1
-        return value
 
     def synchronises(self, warp: Warp, line: int) -> None:
         """Notes that a warp runs a synchronising instruction."""

@@ -37,7 +37,7 @@ def visits(cluster: Cluster, owner: int, event: Event) -> None:
     if event.cta != owner:
         warp = cluster.warp(event)
         for lanes, _ in warp.views(event.lanes):
-            cluster.visitors[owner].threads[warp.number, lanes] = warp.epoch, event.line
+            cluster.visitors[owner].threads[warp.number, lanes] = warp.mark(), event.line
 
 
 def exits(cluster: Cluster, warp: Warp) -> None:

@@ -36,7 +36,7 @@ class Observation:
 class Operation:
     """One asynchronous operation.
 
-    `clock` is what the issuing thread knew, `epoch` its epoch; `proxied` the stamp of its last own
+    `clock` is what the issuing thread knew; `proxied` the stamp of its last own
     proxy fence and `bridge` all it knew then; `after` what it knew at its last
     tcgen05.fence::after_thread_sync, on `after_line`. `order` numbers its issue among all events.
     `paths` says for each holder of knowledge (warp or barrier) along which path it learned of the
@@ -46,7 +46,7 @@ class Operation:
     """
 
     __slots__ = (
-        "after", "after_line", "bit", "bridge", "clock", "commit_line", "copies", "cta", "epoch", "fence_line", "kind",
+        "after", "after_line", "bit", "bridge", "clock", "commit_line", "copies", "cta", "fence_line", "kind",
         "lane", "lanes", "line", "number", "order", "paths", "proxied", "region", "strong", "tensor_accesses",
         "tracked", "warp",
     )  # fmt: skip
@@ -67,7 +67,7 @@ class Operation:
             kind, warp.cta, warp.number, lanes, line, order,
         )  # fmt: skip
         self.lane = (lanes & -lanes).bit_length() - 1
-        self.clock, self.epoch, self.proxied = view.clock, warp.epoch, view.proxied
+        self.clock, self.proxied = view.clock, view.proxied
         self.bridge, self.after, self.after_line = view.bridge, view.after, view.after_line
         self.paths: dict[object, int] = {}
         self.tracked = 0

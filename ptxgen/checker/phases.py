@@ -16,7 +16,7 @@ def mbarrier_init(cluster: Cluster, event: events.MbarrierInit) -> None:
     cluster.shared[event.owner].access(agents, ((event.barrier, event.barrier + 8),), event.lanes, True)
     cluster.mbarriers[event.owner, event.barrier] = Mbarrier(
         owner=event.owner, offset=event.barrier, count=event.count, pending=event.count, init_warp=warp.number,
-        init_lane=(event.lanes & -event.lanes).bit_length() - 1, init_epoch=warp.epoch, init_line=event.line,
+        init_lane=(event.lanes & -event.lanes).bit_length() - 1, init_epoch=warp.mark(), init_line=event.line,
         gathered=cluster.nothing, published=cluster.nothing, before=cluster.nothing,
     )  # fmt: skip
 
@@ -45,7 +45,7 @@ def _use(
 ) -> None:
     """A use of an mbarrier: its initialisation has to be visible to the user, and, for asynchronous
     units, fenced."""
-    barrier.users[warp.number] = (warp.epoch, event.lanes, event.line)
+    barrier.users[warp.number] = (warp.mark(), event.lanes, event.line)
     key = (warp.number, event.lanes, by_unit)
     if key in barrier.visible_to:
         return

@@ -100,9 +100,9 @@ def fence(cluster: Cluster, event: events.Fence) -> None:
 
 
 def _proxy_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
-    value = cluster.fence_stamp(warp, event.line)
+    value = warp.end_epoch(cluster.paths.of((event.line,)))
     for view in warp.change(event.lanes):
-        view.proxied, view.bridge = value, view.clock
+        view.proxied, view.bridge = max(view.proxied, value), view.clock
 
 
 def _release_inits(cluster: Cluster, event: events.Fence, warp: Warp) -> None:

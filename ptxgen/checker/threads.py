@@ -49,17 +49,18 @@ class Warp:
     """`number` counts the warps of the cluster, `cta` is the CTA's rank, `index` its warp there.
 
     `unfenced` are its operations on tensor memory that no before_thread_sync follows yet.
-    `synchronised` are its last synchronising instructions, as (order, line).
+    `synchronised` are its last synchronising instructions, as (order, line). `last_access` and `last_mark` are the
+    epochs of its last access and of its last action that a clock may have to know.
     """
 
     __slots__ = (
-        "cta", "epoch", "groups", "index", "last_access", "live", "number", "synchronised", "unfenced",
+        "cta", "epoch", "groups", "index", "last_access", "last_mark", "live", "number", "synchronised", "unfenced",
     )  # fmt: skip
 
     def __init__(self, number: int, cta: int, index: int, clock: Clock) -> None:
         self.number, self.cta, self.index = number, cta, index
         self.epoch = 1
-        self.last_access = 0
+        self.last_access = self.last_mark = 0
         self.live = ALL_LANES
         self.unfenced = 0
         self.groups: list[tuple[int, View]] = [(ALL_LANES, View(clock))]
@@ -105,18 +106,28 @@ class Warp:
             mask = sum(bits for bits, view in self.groups if id(view) in members)
             self.groups = [(bits, view) for bits, view in self.groups if id(view) not in members] + [(mask, one)]
 
+    def mark(self) -> int:
+        """The epoch of an action that a clock may have to know."""
+        self.last_mark = self.epoch
+        return self.epoch
+
+    def end_epoch(self, path: int = 0) -> int:
+        """A stamp for all that was done so far. What comes after it belongs to another epoch."""
+        if self.last_mark == self.epoch:
+            self.epoch += 1
+        return stamp(self.epoch - 1, path)
+
     def release(self, lanes: int) -> Clock:
-        """What these lanes pass on: what they know and all they have done. Ends the epoch."""
+        """What these lanes pass on: what they know and all they have done."""
         clock: Clock | None = None
         whole = lanes & self.live == self.live
-        own = stamp(self.epoch)
+        own = self.end_epoch()
         for mask, view in self.groups:
             bits = mask & lanes & self.live
             if bits:
                 mine = self._own(view, bits, own, whole)
                 clock = mine if clock is None else merge(clock, mine)
         assert clock is not None, "no lane releases"
-        self.epoch += 1
         return clock
 
     def _own(self, view: View, bits: int, own: int, whole: bool) -> Clock:

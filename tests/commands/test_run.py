@@ -9,6 +9,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 
+import ptxgen
 from ptxgen.commands import run
 
 Write = Callable[..., Path]
@@ -175,3 +176,23 @@ def test_operands_of_the_wrong_kind(
     assert "has shape (3, 10), which does not go with K = 72" in error("--a", str(a), "-k", "72")
     assert "has shape (33, 10), which does not go with N = 32" in error("--b", str(b), "-n", "32")
     assert "cannot write '/no/such/d.npy'" in error("--out", "/no/such/d.npy")
+
+
+def test_check_finds_what_the_numbers_hide(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without the proxy fence the emulator's numbers stay right; --check says what is wrong all the same."""
+    text = ptxgen.emit(ptxgen.step(6))
+    path = tmp_path / "edited.ptx"
+    path.write_text("\n".join(line for line in text.split("\n") if "fence.proxy.async" not in line))
+    assert path.read_text() != text
+    command = ["run", str(path), *SMALL[3:]]
+    assert run(command) == 0
+    capsys.readouterr()
+    assert run([*command, "--check"]) == 1
+    out = capsys.readouterr().out
+    assert "error missing-proxy-fence: " in out
+    assert "all 5200 elements match" in out
+
+
+def test_check_of_a_clean_kernel(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run([*SMALL, "--check"]) == 0
+    assert "error" not in capsys.readouterr().out

@@ -108,3 +108,16 @@ def test_failures_are_not_findings(
 ) -> None:
     assert run(["verify", str(naive_file((old, new)))]) == 2
     assert words in capsys.readouterr().err
+
+
+def test_synchronisation_that_ordered_nothing_is_listed(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """A barrier directly after another one: of the two, the first suffices."""
+    lines = ptxgen.emit(ptxgen.step(6)).split("\n")
+    at = next(number for number, line in enumerate(lines) if line.strip().startswith("bar.sync 1, 128;"))
+    lines.insert(at + 1, "    bar.sync 1, 128;  // twice")
+    path = tmp_path / "edited.ptx"
+    path.write_text("\n".join(lines))
+    assert run(["verify", str(path), "-m", "200", "-n", "136", "-k", "72", "--grid", "2", "--workers", "1"]) == 0
+    listed = capsys.readouterr().out.partition("maybe not needed: ")[2]
+    assert f"line {at + 2}: bar.sync 1, 128;" in listed
+    assert f"line {at + 1}: " not in listed
