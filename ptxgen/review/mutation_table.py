@@ -146,6 +146,10 @@ def section(name: str, text: str, rows: Iterable[Row]) -> str:
     return "\n".join(lines)
 
 
+def compose(parts: Iterable[str]) -> str:
+    return _HEADER + "".join(parts)
+
+
 def sections(document: str) -> dict[str, str]:
     """The parts of a document by kernel."""
     parts = re.split(r"(?m)^(?=\n## )|(?=\n## )", document)
@@ -193,13 +197,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
             parts[name] = section(name, every[name].read_text(encoding="utf-8"), rows)
             wrong += [f"{name}:{row.line}: {row.mutation}: {row.result}: {row.wrong}" for row in rows if row.wrong]
             print(f"{name}: {len(rows)} mutants", file=sys.stderr, flush=True)
+            if not options.check:
+                write_file(file, compose(parts[one] for one in every if one in parts))
     for line in wrong:
         print(line, file=sys.stderr)
-    new = _HEADER + "".join(parts[name] for name in every if name in parts)
-    if options.check:
-        return 1 if wrong or new != old else 0
-    write_file(file, new)
-    return 1 if wrong else 0
+    return 1 if wrong or (options.check and compose(parts[name] for name in every if name in parts) != old) else 0
 
 
 if __name__ == "__main__":
