@@ -1,8 +1,9 @@
 """What the hooks for observers cost when nobody observes: the interpreter as it is, and with them stripped at load.
 
 Stripping edits the syntax trees of ptxgen.emulator while they are imported: every `if` that only a hook needs (its
-condition is, or requires, `hooks` or `.observed`) is taken out. Both variants run step 5 in a process of their own,
-turn about; the figure is CPU time, so that other work on the machine disturbs it less.
+condition is, or requires, `hooks` or `.observed`) is taken out. Both variants are compiled from syntax trees, and run
+step 5 turn about, each time in a new process and with no garbage collection; the figure is CPU time, so that other
+work on the machine disturbs it less.
 
     python benchmarks/interpreter_hooks.py
 """
@@ -10,6 +11,7 @@ turn about; the figure is CPU time, so that other work on the machine disturbs i
 from __future__ import annotations
 
 import ast
+import gc
 import importlib.abc
 import importlib.machinery
 import statistics
@@ -58,9 +60,13 @@ class Stripper(ast.NodeTransformer):
 
 
 class StrippingLoader(importlib.machinery.SourceFileLoader):
+    strip = False
+
     def get_code(self, fullname: str) -> CodeType | None:
         path = self.get_filename(fullname)
-        tree = Stripper().visit(ast.parse(self.get_data(path), path))
+        tree = ast.parse(self.get_data(path), path)
+        if self.strip:
+            tree = Stripper().visit(tree)
         return compile(ast.fix_missing_locations(tree), path, "exec")
 
 
@@ -77,10 +83,10 @@ class StrippingFinder(importlib.abc.MetaPathFinder):
 
 
 def serve(strip: bool) -> None:
-    """Runs the kernel once for each line of stdin and answers with its CPU seconds."""
+    """Prints how many hooks were stripped and the CPU seconds of the kernel, the least of three runs."""
     sys.path.insert(0, str(ROOT))
-    if strip:
-        sys.meta_path.insert(0, StrippingFinder())
+    StrippingLoader.strip = strip
+    sys.meta_path.insert(0, StrippingFinder())
     import numpy as np
 
     import ptxgen
@@ -89,44 +95,40 @@ def serve(strip: bool) -> None:
     m, n, k = SIZE
     a, b = np.ones((m, k), np.float16), np.ones((n, k), np.float16)
     kernel(a, b)
-    print(Stripper.count, flush=True)
-    for _ in sys.stdin:
+    gc.collect()
+    gc.disable()
+    times = []
+    for _ in range(3):
         start = time.process_time()
         kernel(a, b)
-        print(time.process_time() - start, flush=True)
+        times.append(time.process_time() - start)
+    print(Stripper.count, min(times))
 
 
-def ask(child: subprocess.Popen[str], line: str = "") -> float:
-    assert child.stdin is not None and child.stdout is not None
-    if line:
-        child.stdin.write(line)
-        child.stdin.flush()
-    return float(child.stdout.readline())
+def measure(variant: str) -> tuple[int, float]:
+    done = subprocess.run([sys.executable, __file__, variant], stdout=subprocess.PIPE, text=True, check=True)
+    count, seconds = done.stdout.split()
+    return int(count), float(seconds)
 
 
 def main() -> int:
     from common import record
 
-    children = [
-        subprocess.Popen(
-            [sys.executable, __file__, name], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-        )
-        for name in ("hooks", "stripped")
-    ]
-    stripped_hooks = [int(ask(child)) for child in children][1]
-    times: list[list[float]] = [[], []]
+    variants = ("hooks", "stripped")
+    stripped_hooks = 0
+    times: dict[str, list[float]] = {name: [] for name in variants}
     for turn in range(ROUNDS):
-        for which in (0, 1) if turn % 2 == 0 else (1, 0):
-            times[which].append(ask(children[which], "run\n"))
-    for child in children:
-        child.communicate()
-    hooks, stripped = map(statistics.median, times)
+        for name in variants if turn % 2 == 0 else variants[::-1]:
+            count, seconds = measure(name)
+            stripped_hooks = max(stripped_hooks, count)
+            times[name].append(seconds)
+    hooks, stripped = map(statistics.median, times.values())
     cost = hooks / stripped - 1
     record(
         "interpreter_hooks",
         {
-            "with_hooks_cpu_seconds": times[0],
-            "stripped_cpu_seconds": times[1],
+            "with_hooks_cpu_seconds": times["hooks"],
+            "stripped_cpu_seconds": times["stripped"],
             "hooks_stripped": stripped_hooks,
             "cost": cost,
         },
