@@ -25,7 +25,7 @@ BUDGET = 8_000
 
 TOKEN = re.compile(r"//[^\n]*|%?[A-Za-z_$][\w$]*|\.[A-Za-z_][\w:]*|0[xX][0-9a-fA-F]+|\d+|\S")
 
-KINDS = (*2 * ("number", "register", "statement", "moved"), "delete", "swap", "double")
+KINDS = tuple("number number register register statement statement moved moved delete swap double".split())
 
 
 def mutate(text: str, draw: random.Random) -> str:
