@@ -154,14 +154,14 @@ class Memory(ABC):
                 verdict = self._judge_first_access(first, among, agent, same_lane)
             if verdict is not Verdict.ORDERED:
                 wanted = {access} if access < 0 else {access << 5 | lane for lane in found}
-                chosen = [one for one in raw if not wanted.isdisjoint(members(one))]
-                place = partial(self._describe, cells, where, numbers, chosen)
+                place = partial(self._describe, cells, where, numbers, raw, wanted)
                 self._cluster.conflict(self.space, first, agent, first_writes, second_writes, verdict, place)
 
-    def _describe(self, cells: Cells, where: Where, numbers: Numbers | None, chosen: list[int]) -> str:
+    def _describe(self, cells: Cells, where: Where, numbers: Numbers | None, raw: list[int], wanted: set[int]) -> str:
         if numbers is None:
-            numbers = np.zeros([stop - start for start, stop in where], np.int32)
-            chosen = [0]
+            return self.describe(cells, where, np.ones([stop - start for start, stop in where], np.bool_))
+        members = self._cluster.readers.members
+        chosen = [one for one in raw if not wanted.isdisjoint(members(one))]
         return self.describe(cells, where, np.isin(numbers, chosen))
 
     def _all_known(self, numbers: Numbers, agent: Access) -> bool:
