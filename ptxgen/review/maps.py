@@ -195,7 +195,7 @@ def _described(
         name, argument = tensor_map_of(site, structure, description)
         return ("" if argument is None else f"{argument.buffer}"), f"{site.kind} {name}".strip()
     if operation == "mma" or site.kind == kinds.MMA:
-        return "", "MMA operand"
+        return "operand", "MMA operand"
     if site.kind == kinds.TMEM_ALLOCATION:
         return "TMEM address", "written by tcgen05.alloc"
     verb = "read" if event.kind == "read" else "written" if event.kind == "write" else "updated"

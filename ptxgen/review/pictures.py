@@ -109,9 +109,8 @@ def _rows(timeline: Timeline, structure: Structure, cta: int) -> list[tuple[str,
     for role in structure.roles:
         spans = _of_role(mine, role.warps)
         if spans:
-            name = role.name if len(structure.roles) > 1 else "warps"
-            shown = warps_text(role.warps).removeprefix("warps ").removeprefix("warp ").replace(" to ", "-")
-            rows.append((f"{name}, {'warp' if len(role.warps) == 1 else 'warps'} {shown}", spans))
+            name = f"{role.name}, " if len(structure.roles) > 1 else ""
+            rows.append((name + warps_text(role.warps).replace(" to ", "-"), spans))
     return rows
 
 
@@ -292,6 +291,7 @@ def _memory_style(region: Region) -> str:
     uses = " ".join(region.uses)
     for mark, style in (
         ("TMA load", "load"),
+        ("MMA operand", "load"),
         ("mbarrier", "barrier"),
         ("TMA store", "store"),
         ("written by st", "stage"),

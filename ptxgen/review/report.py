@@ -99,7 +99,8 @@ def timeline_problem(description: LaunchDescription) -> dict[str, int] | None:
     if not description.verify:
         return None
     m, n, _ = description.verify[0]
-    return description.problem(M=m, N=n * (2 if description.persistent else 1), K=description.verify[-1][2])
+    longest = max(k for _, _, k in description.verify)
+    return description.problem(M=m, N=n * (2 if description.persistent else 1), K=longest)
 
 
 def report_page(report: Report) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from bisect import bisect
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ptxgen.emulator.module import (
     Address,
@@ -304,11 +304,13 @@ def _sections(lines: Sequence[str]) -> list[str]:
     return found
 
 
+@lru_cache(maxsize=256)
 def warps_of(threads: int) -> tuple[int, ...]:
     """The warps that have a thread in a bit mask."""
     return tuple(warp for warp in range((threads.bit_length() + 31) // 32) if threads >> 32 * warp & 0xFFFFFFFF)
 
 
+@lru_cache(maxsize=256)
 def _single_lanes(threads: int) -> bool:
     """Whether no warp has more than one thread in a bit mask."""
     words = [threads >> 32 * warp & 0xFFFFFFFF for warp in warps_of(threads)]

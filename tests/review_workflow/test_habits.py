@@ -85,6 +85,7 @@ def test_hunk_headers_name_role_and_op(shell: Callable[..., subprocess.Completed
     assert "generated: false" in shell("git check-attr linguist-generated generated/sm_100a/step4.ptx").stdout
 
 
+@pytest.mark.slow
 def test_ci_fails_for_a_stale_file_and_comments_on_a_change(
     shell: Callable[..., subprocess.CompletedProcess[str]],
 ) -> None:
