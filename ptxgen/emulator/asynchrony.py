@@ -40,6 +40,7 @@ class AsyncOp:
         "line",
         "perform",
         "pipe",
+        "place",
         "reaches",
         "read",
         "source_read",
@@ -67,6 +68,7 @@ class AsyncOp:
         self.reaches = reaches or (self.cta.rank,)
         self.lags = lags
         self.id = 0
+        self.place: dict[str, Any] | None = None
         self.source_read = read is None
         self.done = False
         self.waited = False  # some wait covered at least its source

@@ -1,7 +1,6 @@
 """What the machine tells its observers: memory accesses, synchronisation and asynchronous work.
 
-An observer is any object with `on_event(event)`. Without observers no event is ever made: the
-classes count their instances (`Event.created`), and a test holds the count to zero.
+An observer is any object with `on_event(event)`. Without observers no event is ever made.
 
 Bytes are given as ranges [start, stop) of addresses in their space, in SMEM relative to the CTA;
 tensor memory as lanes x columns. `async_id` names the asynchronous operation that makes an access;
@@ -15,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol, overload
+from typing import Any, Protocol, overload
 
 Range = tuple[int, int]
 Ranges = Sequence[Range]
@@ -82,16 +81,11 @@ class Event:
     """Where it happened: cluster (work unit), CTA rank in it, linear CTA index in the grid, warp in
     the CTA, bit mask of the lanes, 1-based PTX line. A completion keeps the line of its issue."""
 
-    created: ClassVar[int] = 0
-
     unit: int
     cta: int
     warp: int
     lanes: int
     line: int
-
-    def __post_init__(self) -> None:
-        Event.created += 1
 
 
 @dataclass(slots=True, kw_only=True)

@@ -61,7 +61,20 @@ class BoundTensor:
     holds views of the whole tensor and the index arrays of whole-box loads.
     """
 
-    __slots__ = ("_box", "_chunk_grid", "_elements", "_flat", "_last", "_memory", "_plans", "_steps", "tensor_map")
+    __slots__ = (
+        "_box",
+        "_chunk_grid",
+        "_elements",
+        "_flat",
+        "_last",
+        "_memory",
+        "_plans",
+        "_row",
+        "_size",
+        "_span",
+        "_steps",
+        "tensor_map",
+    )
 
     def __init__(self, tensor_map: TensorMap, memory: GlobalBytes) -> None:
         element = tensor_map.element_type
@@ -79,6 +92,10 @@ class BoundTensor:
             size - (count - 1) * stride - 1
             for size, count, stride in zip(tensor_map.dims, self._box, traversal, strict=True)
         )
+        self._span = CHUNK_BYTES + sum(
+            (count - 1) * stride * step for count, stride, step in zip(self._box, traversal, self._steps, strict=True)
+        )
+        self._size, self._row = tensor_map.box_bytes, tensor_map.inner_box_bytes
         self._elements: NDArray[Any] | None = None
         self._chunk_grid: NDArray[Any] | None = None
         self._flat: NDArray[Any] | None = None
@@ -128,8 +145,7 @@ class BoundTensor:
 
     def gather(self, smem: Bytes, address: int) -> Bytes:
         """The box that a store from shared address `address` reads, dense, as a new array."""
-        tensor_map = self.tensor_map
-        return gather_swizzled(smem, address, tensor_map.box_bytes, tensor_map.inner_box_bytes, tensor_map.swizzle)
+        return gather_swizzled(smem, address, self._size, self._row, self.tensor_map.swizzle)
 
     def store_box(self, coordinates: Coordinates, dense: Bytes) -> None:
         """Write a dense box (as `gather` returns it) at `coordinates`, clipped."""
@@ -182,8 +198,7 @@ class BoundTensor:
 
     def smem_range(self, address: int) -> tuple[int, int]:
         """(shared address, bytes) that a copy at `address` reads or writes."""
-        tensor_map = self.tensor_map
-        return swizzled_range(address, tensor_map.box_bytes, tensor_map.inner_box_bytes, tensor_map.swizzle)
+        return swizzled_range(address, self._size, self._row, self.tensor_map.swizzle)
 
     def read_ranges(self, coordinates: Coordinates) -> Ranges:
         """Global bytes that a load at `coordinates` reads."""
@@ -202,6 +217,9 @@ class BoundTensor:
     def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
         """Global addresses [start, stop) that a copy at `coordinates` stays within."""
         address = self.tensor_map.address
+        if min(coordinates) >= 0 and all(map(int.__le__, coordinates, self._last)):
+            low = address + sum(map(int.__mul__, coordinates, self._steps))
+            return low, low + self._span
         strides = (1, *self.tensor_map.element_strides[1:])
         low = high = 0
         for at, count, size, stride, step in zip(

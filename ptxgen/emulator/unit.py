@@ -42,6 +42,10 @@ _IDLE_INSTRUCTIONS = 5_000_000
 """Warps that only sleep or spin for so long, with no effect on anything, are deadlocked."""
 
 
+def _unobserved(event: events.Event) -> None:
+    raise AssertionError(f"{event} was made for nobody")
+
+
 class Unit:
     """`number` counts clusters through the grid; `activity` every effect that could matter to a
     waiting warp; `backlog` has the clusters that it may cancel."""
@@ -55,7 +59,7 @@ class Unit:
     ) -> None:
         self.launch, self.number = launch, number
         self.observed = emit is not None
-        self._emit = emit
+        self.emit = emit or _unobserved
         self.policy = Policy(launch.policy, launch.seed, number, launch.elect)
         self.engine = Engine(self, self.policy)
         self.activity = 0
@@ -78,16 +82,16 @@ class Unit:
 
     # -- events and findings --------------------------------------------------------------------
 
-    def emit(self, event: events.Event) -> None:
-        assert self._emit is not None
-        self._emit(event)
-
     def where(self, warp: Warp, lanes: int, line: int) -> dict[str, Any]:
         """The common fields of an event."""
         return {"unit": self.number, "cta": warp.cta.rank, "warp": warp.index, "lanes": lanes, "line": line}
 
     def place(self, op: AsyncOp) -> dict[str, Any]:
-        return self.where(op.warp, 1 << op.lane, op.line)
+        """The common fields of an operation's events."""
+        place = op.place
+        if place is None or place["line"] != op.line:
+            place = op.place = self.where(op.warp, 1 << op.lane, op.line)
+        return place
 
     def emit_tmem(self, where: dict[str, Any], kind: str, region: TmemRegion, owner: int, async_id: int) -> None:
         for first, stop in region.lanes:
@@ -99,9 +103,7 @@ class Unit:
                     )
                 )  # fmt: skip
 
-    def finding(
-        self, rule: str, message: str, warp: Warp | None, line: int | None, severity: str = "error"
-    ) -> Finding:
+    def finding(self, rule: str, message: str, warp: Warp | None, line: int | None, severity: str = "error") -> Finding:
         return Finding(
             rule=rule,
             severity=severity,
