@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from ptxgen.checker.barriers import Mbarrier, Meeting
 from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
-from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, members, merge, path_of
+from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, merge, path_of
 from ptxgen.checker.exits import Visitors
 from ptxgen.checker.findings import Findings
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent, Order, Verdict
+from ptxgen.checker.provenance import Provenance
 from ptxgen.checker.shadow import ReaderSets
 from ptxgen.checker.tensor_memory import TensorMemory
 from ptxgen.checker.threads import View, Warp
@@ -35,7 +36,8 @@ class Cluster:
         self.findings = findings
         self._ran = ran
         self.now = 0
-        self.order = Order(paths)
+        self.provenance = Provenance(paths)
+        self.order = Order(paths, self.provenance)
         self.readers = ReaderSets()
         self.nothing = empty(shape.ctas * shape.warps_per_cta)
         self.warps = [
@@ -124,16 +126,16 @@ class Cluster:
         return shares[0] if shares else None
 
     def new_observation(self, warp: Warp, line: int) -> Observation:
-        observation = Observation(len(self.facts), warp.number, line)
+        observation = Observation(len(self.facts), warp.number, line, self.now)
         self.observations |= observation.bit
         self.facts.append(observation)
         return observation
 
-    def learn(self, warp: Warp, view: View, other: Clock, sources: Iterable[object], path: int) -> None:
+    def learn(self, warp: Warp, view: View, other: Clock, sources: Sequence[object], path: int) -> None:
         """A view learns a clock that has come together from `sources`, along `path`."""
         new = (other.done | other.read) & ~(view.clock.done | view.clock.read)
         if new:
-            self._pass_on(new, sources, warp.number, path)
+            self.provenance.note(self.now, new, sources, warp.number, path)
         view.clock = acquire(view.clock, other, self.paths, path)
 
     def executed(self, clock: Clock) -> Clock:
@@ -157,15 +159,8 @@ class Cluster:
             return held
         new = (other.done | other.read) & ~(held.done | held.read)
         if new:
-            self._pass_on(new, (source,), holder, path)
+            self.provenance.note(self.now, new, (source,), holder, path)
         return merge(held, other)
-
-    def _pass_on(self, bits: int, sources: Iterable[object], holder: object, path: int) -> None:
-        for number in members(bits):
-            paths = self.facts[number].paths
-            if holder not in paths:
-                first = next((paths[source] for source in sources if source in paths), 0)
-                paths[holder] = self.paths.join(first, path) if path else first
 
     def settle(self, view: View) -> None:
         """Notes that a view knows every access there has been, where it does."""

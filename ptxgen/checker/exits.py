@@ -50,7 +50,7 @@ def exits(cluster: Cluster, warp: Warp) -> None:
     for one in mine:
         for _, view in one.groups:
             for number in members(missing & view.clock.done):
-                cluster.paths.need(cluster.facts[number].paths.get(one.number, 0))
+                cluster.provenance.need(cluster.facts[number], one.number)
             missing &= ~view.clock.done
     _report_operations(cluster, warp, visitors.operations & ~missing, missing)
     for (number, lanes), (epoch, line) in visitors.threads.items():

@@ -26,10 +26,10 @@ class Observation:
     """That a warp has seen a phase of an mbarrier complete: a bit like an operation's, so that it
     can be asked whether a later phase was completed by someone who knows."""
 
-    __slots__ = ("bit", "line", "number", "paths", "warp")
+    __slots__ = ("bit", "line", "number", "order", "paths", "warp")
 
-    def __init__(self, number: int, warp: int, line: int) -> None:
-        self.number, self.bit, self.warp, self.line = number, 1 << number, warp, line
+    def __init__(self, number: int, warp: int, line: int, order: int) -> None:
+        self.number, self.bit, self.warp, self.line, self.order = number, 1 << number, warp, line, order
         self.paths: dict[object, int] = {}
 
 

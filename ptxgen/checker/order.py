@@ -12,6 +12,7 @@ from enum import Enum
 
 from ptxgen.checker.clocks import Clock, Paths, epoch_of, path_of
 from ptxgen.checker.operations import Operation
+from ptxgen.checker.provenance import Provenance
 from ptxgen.checker.threads import View, Warp
 
 
@@ -68,8 +69,8 @@ def _never(lane: int) -> bool:
 class Order:
     """Judges pairs of agents, and notes which synchronisation each judgement rests on."""
 
-    def __init__(self, paths: Paths) -> None:
-        self._paths = paths
+    def __init__(self, paths: Paths, provenance: Provenance) -> None:
+        self._paths, self._provenance = paths, provenance
 
     def knows_whole(self, clock: Clock, first: Access) -> bool:
         """Whether every lane of the first access's warp is known."""
@@ -136,5 +137,5 @@ class Order:
         known = clock.done if first_writes else clock.read
         if not known & first.bit:
             return Verdict.UNORDERED
-        self._paths.need(first.paths.get(holder, 0))
+        self._provenance.need(first, holder)
         return Verdict.ORDERED

@@ -56,7 +56,7 @@ def _use(
         if epoch_of(value) >= barrier.init_epoch:
             cluster.paths.need(path_of(value))
         elif barrier.init_released is not None and view.clock.done & barrier.init_released.bit:
-            cluster.paths.need(barrier.init_released.paths.get(warp.number, 0))
+            cluster.provenance.need(barrier.init_released, warp.number)
         elif not own:
             cluster.findings.init_not_visible(cluster, barrier, event)
             return
@@ -116,7 +116,7 @@ def _end_phase(cluster: Cluster, barrier: Mbarrier, event: events.Event) -> None
     one, to have seen it: else a slow waiter could find the barrier two phases ahead."""
     for observation in barrier.seen.values():
         if barrier.gathered.done & observation.bit:
-            cluster.paths.need(observation.paths.get(barrier, 0))
+            cluster.provenance.need(observation, barrier)
         else:
             cluster.findings.overrun(cluster, barrier, event, observation)
     barrier.end_phase(cluster.paths.of(barrier.phase_lines))

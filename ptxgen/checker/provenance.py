@@ -1,0 +1,56 @@
+"""By which way a holder of knowledge, a warp or a barrier, has learned of an operation."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from ptxgen.checker.clocks import Paths
+from ptxgen.checker.operations import Observation, Operation
+
+_NOW = 1 << 62
+
+
+class _Note(NamedTuple):
+    """At event `order` a holder learned of the operations `bits << low` from one of `sources`, along `path`."""
+
+    order: int
+    low: int
+    bits: int
+    sources: Sequence[object]
+    path: int
+
+
+class Provenance:
+    """That knowledge is passed on is only noted; the way of one operation is worked out when something rests on it."""
+
+    def __init__(self, paths: Paths) -> None:
+        self._paths = paths
+        self._notes: dict[object, list[_Note]] = {}
+
+    def note(self, order: int, bits: int, sources: Sequence[object], holder: object, path: int) -> None:
+        """A holder learns of the operations `bits`."""
+        low = (bits & -bits).bit_length() - 1
+        self._notes.setdefault(holder, []).append(_Note(order, low, bits >> low, sources, path))
+
+    def need(self, fact: Operation | Observation, holder: object) -> None:
+        """Something rests on a holder's knowledge of the operation."""
+        path = fact.paths.get(holder)
+        if path is None:
+            path = self._path(fact, holder, _NOW)
+        self._paths.need(path or 0)
+
+    def _path(self, fact: Operation | Observation, holder: object, before: int) -> int | None:
+        """The way by which it had learned of it before an event; None if it had not."""
+        known = fact.paths.get(holder)
+        if known is not None:
+            return known
+        for order, low, bits, sources, path in reversed(self._notes.get(holder, ())):
+            if order < fact.order:
+                break
+            if order < before and fact.number >= low and bits >> fact.number - low & 1:
+                ways = (self._path(fact, source, order) for source in sources)
+                first = next((way for way in ways if way is not None), 0)
+                fact.paths[holder] = found = self._paths.join(first, path) if path else first
+                return found
+        return None
