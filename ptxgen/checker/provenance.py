@@ -49,8 +49,11 @@ class Provenance:
             if order < fact.order:
                 break
             if order < before and fact.number >= low and bits >> fact.number - low & 1:
-                ways = (self._path(fact, source, order) for source in sources)
-                first = next((way for way in ways if way is not None), 0)
-                fact.paths[holder] = found = self._paths.join(first, path) if path else first
+                first = None
+                for source in sources:
+                    first = self._path(fact, source, order)
+                    if first is not None:
+                        break
+                found = fact.paths[holder] = self._paths.join(first or 0, path) if path else first or 0
                 return found
         return None
