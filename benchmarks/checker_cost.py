@@ -29,7 +29,7 @@ from ptxgen.hardware.tensor_map import TensorMap
 
 ROOT = Path(__file__).resolve().parents[1]
 GENERATED = ROOT / "generated" / "sm_100a"
-ROUNDS = 15
+ROUNDS = 40
 KERNELS = ("step4", "step5", "step6", "step7")
 SENTRYWARD_SECONDS = 120
 MEET = (r"(?m)^k_loop:$", "k_loop:\n    bar.warp.sync 0xffffffff;")
