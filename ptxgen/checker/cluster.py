@@ -175,9 +175,11 @@ class Cluster:
     def need_lines(self, *lines: int) -> None:
         self.paths.need(self.paths.of(line for line in lines if line))
 
-    def synchronises(self, warp: Warp, line: int) -> None:
-        """Notes that a warp runs a synchronising instruction."""
-        self._ran.add(line)
+    def synchronises(self, warp: Warp, line: int, *, judged: bool = True) -> None:
+        """Notes that a warp runs a synchronising instruction. Whether one that is not `judged` was needed, only
+        the machine knows."""
+        if judged:
+            self._ran.add(line)
         warp.synchronised.append((self.now, line))
 
     # -- findings --------------------------------------------------------------------------------

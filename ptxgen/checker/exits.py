@@ -9,12 +9,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ptxgen.checker.clocks import epoch_of, members, path_of
-from ptxgen.checker.operations import Operation
+from ptxgen.checker.operations import BULK_LOADS, STORES, Operation
 
 if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
     from ptxgen.checker.threads import Warp
     from ptxgen.emulator.events import Event
+
+
+OUTLIVED = STORES | BULK_LOADS | {"commit", "tmem-copy"}
+"""Operations that the CTA which issued them has to outlive."""
 
 
 class Visitors:
@@ -43,8 +47,11 @@ def visits(cluster: Cluster, owner: int, event: Event) -> None:
 def exits(cluster: Cluster, warp: Warp) -> None:
     """A warp has ended; if it is the last of its CTA, what others did there must be known in that CTA."""
     mine = [one for one in cluster.warps if one.cta == warp.cta]
+    if any(one.live for one in mine):
+        return
+    _needs_waits(cluster, warp.cta, mine)
     visitors = cluster.visitors[warp.cta]
-    if any(one.live for one in mine) or not (visitors.operations or visitors.threads):
+    if not (visitors.operations or visitors.threads):
         return
     missing = visitors.operations
     for one in mine:
@@ -60,6 +67,20 @@ def exits(cluster: Cluster, warp: Warp) -> None:
             cluster.paths.need(path_of(known))
         else:
             cluster.findings.outlived(cluster, warp, cluster.warps[number], lanes, line)
+
+
+def _needs_waits(cluster: Cluster, cta: int, mine: list[Warp]) -> None:
+    """What a CTA waited for because it was to end: its stores, and whatever no access depended on."""
+    for operation in cluster.operations.values():
+        if operation.cta != cta or operation.kind not in OUTLIVED:
+            continue
+        if operation.kind in STORES:
+            cluster.provenance.need(operation, operation.warp)
+        elif not operation.paths:
+            knows = (one for one in mine if any(view.clock.done & operation.bit for _, view in one.groups))
+            holder = next(knows, None)
+            if holder is not None:
+                cluster.provenance.need(operation, holder.number)
 
 
 def _report_operations(cluster: Cluster, warp: Warp, known: int, missing: int) -> None:

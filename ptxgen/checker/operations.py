@@ -13,6 +13,7 @@ from ptxgen.emulator.events import Ranges
 
 MATRIX_KINDS = frozenset({"mma", "wgmma"})
 BULK_LOADS = frozenset({"tensor-load", "bulk-load"})
+STORES = frozenset({"tensor-store", "bulk-store", "tensor-reduce", "bulk-reduce"})
 _REDUCTIONS = frozenset({"tensor-reduce", "bulk-reduce"})
 TENSOR_MEMORY_ACCESSES = frozenset({"tmem-load", "tmem-store"})
 

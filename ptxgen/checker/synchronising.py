@@ -10,6 +10,9 @@ from ptxgen.checker.operations import Operation
 from ptxgen.checker.threads import Warp
 from ptxgen.emulator import events
 
+_UNJUDGED = ("wgmma.fence", "fence.proxy.alias", "fence.proxy.tensormap")
+"""Fences of which the checker does not know what rests on them."""
+
 # -- barriers -----------------------------------------------------------------------------------
 
 
@@ -82,7 +85,7 @@ def _meet(cluster: Cluster, event: events.Event, key: object, lanes: int, *, wai
 
 def fence(cluster: Cluster, event: events.Fence) -> None:
     name, warp = event.name, cluster.warp(event)
-    cluster.synchronises(warp, event.line)
+    cluster.synchronises(warp, event.line, judged=not name.startswith(_UNJUDGED))
     if name.startswith(("fence.proxy.async", "membar.proxy.async")):
         if not name.endswith(".global"):
             _proxy_fence(cluster, event, warp)
