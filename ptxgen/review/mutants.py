@@ -84,6 +84,13 @@ def _delete_wait(lines: list[str], place: _Place) -> None:
     lines[place.index + 1] = ""
 
 
+def _delete_barrier(lines: list[str], place: _Place) -> None:
+    """An arrive, and the wait if that comes next."""
+    lines[place.index] = ""
+    if "barrier.cluster.wait" in lines[place.index + 1]:
+        lines[place.index + 1] = ""
+
+
 def _replace(old: str, new: str) -> Callable[[list[str], _Place], None]:
     def edit(lines: list[str], place: _Place) -> None:
         changed = lines[place.index].replace(old, new, 1)
@@ -159,7 +166,10 @@ def _barriers(place: _Place) -> Iterator[_Edit]:
 
 
 def _cluster_barriers(place: _Place) -> Iterator[_Edit]:
-    yield "deleted", _delete
+    if ".arrive" in place.opcode:
+        yield "deleted, with its wait", _delete_barrier
+    else:
+        yield "deleted", _delete
     if ".release" in place.opcode:
         yield "relaxed", _replace(".release", ".relaxed")
 

@@ -46,36 +46,79 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"cp\.async\.bulk\.(wait|commit)_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
     (r"wgmma\.", r"", ("wgmma-register-hazard", "stage-released-early")),
     (r"bar\.sync", r"", _RACES),
+    (r"barrier\.cluster\.wait", r"deleted", ("named-barrier-mismatch",)),
     (r"barrier\.cluster", r"", ("exit-with-pending-async", "deadlock", "barrier-not-initialised", *_RACES)),
 )
 """Opcode and mutation (patterns; the first that fits counts) and the rules of which one has to be found."""
 
-_HARMLESS: tuple[tuple[str, str, str], ...] = (
+_HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     (
+        "",
         r"tcgen05\.relinquish",
         r"deleted",
         "gives up a right and orders nothing: another CTA on the SM may allocate sooner (PTX ISA 9.1 §9.7.16.7)",
     ),
     (
+        "",
         r"tcgen05\.fence::after_thread_sync.*used only after its allocation",
         r"deleted",
         "another after_thread_sync comes before each warp's first asynchronous access; the ISA wants one between the"
         " barrier after tcgen05.alloc and that access (PTX ISA 9.1 §9.7.16.6.3)",
     ),
     (
-        r"tcgen05\.fence::(after|before)_thread_sync",
+        "",
+        r"tcgen05\.fence::after_thread_sync.*the accumulator is free after the barrier",
         r"deleted",
-        "only tcgen05.dealloc follows, which is synchronous, or the fence of an earlier hand-over serves;"
-        " every hand-over of tensor memory is written as before_thread_sync, barrier, after_thread_sync"
-        " (PTX ISA 9.1 §9.7.16.6.4)",
+        "only tcgen05.dealloc follows, which is synchronous; every hand-over of tensor memory is written as"
+        " before_thread_sync, barrier, after_thread_sync (PTX ISA 9.1 §9.7.16.6.4)",
     ),
     (
+        r"sm_100a/step[789]",
+        r"tcgen05\.fence::before_thread_sync",
+        r"deleted",
+        "there are two on the way from the loads to the arrive, one before the barrier of the staged rows and one"
+        " before the arrive itself; either serves",
+    ),
+    (
+        r"sm_100a/step[123]",
+        r"fence\.mbarrier_init",
+        r"deleted",
+        "the thread's fence.proxy.async, after the copies into shared memory, comes before its first commit",
+    ),
+    (
+        r"sm_100a/(step6_128x256_f32|step7_two_accumulators|step8|step9)",
+        r"cp\.async\.bulk\.wait_group\.read 0.*the last tile has left staging",
+        r"",
+        "staging has two buffers: the wait and the barrier before each hand-over free that of the slice after it",
+    ),
+    (
+        r"sm_100a/(step7_two_accumulators|step8|step9)",
+        r"bar\.sync .*// staging is free",
+        r"",
+        "staging has two buffers: the wait and the barrier before each hand-over free that of the slice after it",
+    ),
+    (
+        r"sm_100a/step[89]",
+        r"barrier\.cluster\.arrive.*both CTAs have started",
+        r"",
+        "nothing has been written yet; it is there because tcgen05.alloc.cta_group::2 wants both CTAs to run"
+        " (PTX ISA 9.1 §9.7.16.7: it may block for the other)",
+    ),
+    (
+        "",
         r"cp\.async\.bulk\.wait_group 0.*D is written",
         r"\.read added",
         "the end of the grid completes the stores; a kernel waits for its own all the same",
     ),
+    (
+        r"sm_90a/step[456]",
+        r"mbarrier\.try_wait.*\[%mma_done\]",
+        r"deleted",
+        "the warp that loads belongs to the warpgroup that multiplies, and its own wgmma.wait_group covers what all"
+        " four warps read: a wgmma-group is the warpgroup's (PTX ISA 9.1 §9.7.15.7)",
+    ),
 )
-"""Instruction with its comment, and mutation (patterns), and why nothing has to object."""
+"""Kernel, instruction with its comment, and mutation (patterns), and why nothing has to object."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,13 +137,18 @@ class Row:
         return f"| {self.line} | `{text}` | {self.mutation} | {self.result} |"
 
 
-def judge(mutant: Mutant, outcome: Outcome) -> Row:
-    """The row of a mutant; `wrong` says what is wrong with its outcome, if anything."""
+def judge(mutant: Mutant, outcome: Outcome, kernel: str) -> Row:
+    """The row of a mutant of a kernel (sm_100a/step6.ptx); `wrong` says what is wrong with its outcome, if anything."""
     opcode = re.sub(r"^@!?%\w+\s+", "", mutant.instruction)
     result, wrong = str(outcome), ""
     if outcome.harmless:
         reason = next(
-            (why for what, how, why in _HARMLESS if re.match(what, opcode) and re.match(how, mutant.mutation)), ""
+            (
+                why
+                for where, what, how, why in _HARMLESS
+                if re.match(where, kernel) and re.match(what, opcode) and re.match(how, mutant.mutation)
+            ),
+            "",
         )
         result = f"harmless: {reason}"
         wrong = "" if reason else "nothing objects, and no reason is known why that is right"
@@ -117,7 +165,8 @@ def judge(mutant: Mutant, outcome: Outcome) -> Row:
 def examine(path: Path) -> list[Row]:
     """All mutants of one kernel."""
     examination = Examination(path.read_text(encoding="utf-8"), str(path))
-    return [judge(mutant, examination.examine(mutant)) for mutant in examination.mutants()]
+    kernel = f"{path.parent.name}/{path.name}"
+    return [judge(mutant, examination.examine(mutant), kernel) for mutant in examination.mutants()]
 
 
 # -- the document -------------------------------------------------------------------------------

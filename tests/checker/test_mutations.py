@@ -37,7 +37,7 @@ def test_a_sample_of_step_6(step6: Examination, instruction: str, mutation: str,
     )
     outcome = step6.examine(mutant)
     assert rules <= set(outcome.errors)
-    assert mutation_table.judge(mutant, outcome).wrong == ""
+    assert mutation_table.judge(mutant, outcome, "sm_100a/step6.ptx").wrong == ""
 
 
 def test_lines_keep_their_numbers(step6: Examination) -> None:
@@ -52,11 +52,11 @@ def test_lines_keep_their_numbers(step6: Examination) -> None:
 
 def test_what_nobody_notices_needs_a_reason(step6: Examination) -> None:
     for mutant in step6.mutants():
-        row = mutation_table.judge(mutant, Outcome())
+        row = mutation_table.judge(mutant, Outcome(), "sm_100a/step6.ptx")
         assert row.wrong or row.result.startswith("harmless: ")
     commit = next(one for one in step6.mutants() if one.instruction.startswith("tcgen05.commit"))
-    assert mutation_table.judge(commit, Outcome()).wrong
-    assert mutation_table.judge(commit, Outcome(errors=("out-of-bounds",))).wrong
+    assert mutation_table.judge(commit, Outcome(), "sm_100a/step6.ptx").wrong
+    assert mutation_table.judge(commit, Outcome(errors=("out-of-bounds",)), "sm_100a/step6.ptx").wrong
 
 
 def test_the_table_is_that_of_the_kernels() -> None:
