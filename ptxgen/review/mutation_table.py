@@ -83,19 +83,22 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
         r"sm_100a/step[123]",
         r"fence\.mbarrier_init",
         r"deleted",
-        "the thread's fence.proxy.async, after the copies into shared memory, comes before its first commit",
+        "the thread's fence.proxy.async, after the copies into shared memory, comes before its first commit; the ISA"
+        " wants a fence between mbarrier.init and other proxies' use (PTX ISA 9.1 §9.7.13.4)",
     ),
     (
         r"sm_100a/(step6_128x256_f32|step7_two_accumulators|step8|step9)",
         r"cp\.async\.bulk\.wait_group\.read 0.*the last tile has left staging",
         r"",
-        "staging has two buffers: the wait and the barrier before each hand-over free that of the slice after it",
+        "staging is reused after wait_group.read by its issuer and a barrier; of two buffers, those of the last"
+        " hand-over have freed the next one already",
     ),
     (
         r"sm_100a/(step7_two_accumulators|step8|step9)",
         r"bar\.sync .*// staging is free",
         r"",
-        "staging has two buffers: the wait and the barrier before each hand-over free that of the slice after it",
+        "staging is reused after wait_group.read by its issuer and a barrier; of two buffers, those of the last"
+        " hand-over have freed the next one already",
     ),
     (
         r"sm_100a/step[89]",
@@ -114,8 +117,9 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
         r"sm_90a/step[456]",
         r"mbarrier\.try_wait.*\[%mma_done\]",
         r"deleted",
-        "the warp that loads belongs to the warpgroup that multiplies, and its own wgmma.wait_group covers what all"
-        " four warps read: a wgmma-group is the warpgroup's (PTX ISA 9.1 §9.7.15.7)",
+        "the warp that loads also multiplies, and a wgmma-group is the warpgroup's, so that its own wait covers what all"
+        " four warps read; the arrivals serve the other reading, by which wgmma.wait_group speaks for the executing"
+        " threads alone (PTX ISA 9.1 §9.7.15.7)",
     ),
 )
 """Kernel, instruction with its comment, and mutation (patterns), and why nothing has to object."""
