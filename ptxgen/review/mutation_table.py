@@ -117,7 +117,7 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
         r"sm_90a/step[456]",
         r"mbarrier\.try_wait.*\[%mma_done\]",
         r"deleted",
-        "the warp that loads also multiplies, and a wgmma-group is the warpgroup's, so that its own wait covers what all"
+        "the warp that loads multiplies, too, and a wgmma-group is the warpgroup's, so its own wait covers what all"
         " four warps read; the arrivals serve the other reading, by which wgmma.wait_group speaks for the executing"
         " threads alone (PTX ISA 9.1 §9.7.15.7)",
     ),
@@ -224,14 +224,14 @@ def stale(document: str, root: Path) -> list[str]:
     """The kernels whose part of the document is not that of their text, found without running them: their
     digest or their list of mutants differs."""
     known, wanted = sections(document), kernels(root)
-    wrong = sorted(known.keys() ^ wanted.keys())
+    wrong = known.keys() ^ wanted.keys()
     for name in known.keys() & wanted.keys():
         text = wanted[name].read_text(encoding="utf-8")
         rows = [(str(mutant.line), mutant.mutation) for mutant in mutants(text)]
         told = re.findall(r"(?m)^\| (\d+) \| `.*` \| ([^|]*) \| .* \|$", known[name])
-        if digest(text) not in known[name] or rows != told:
-            wrong.append(name)
-    return wrong
+        if f"text: sha256 {digest(text)}\n" not in known[name] or rows != told:
+            wrong.add(name)
+    return sorted(wrong)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
