@@ -92,7 +92,7 @@ def verify(
         if not as_json:
             _show(run, runs)
         runs.append(run)
-    idle = _idle(kernel, device)
+    idle = _idle(kernel, device) if all(run.clean for run in runs) else []
     if as_json:
         click.echo(json.dumps(_json(kernel, runs, idle, emulated), indent=2))
     else:
@@ -120,7 +120,7 @@ def _execute(kernel: Kernel, device: Device, todo: list[Case], workers: int | No
 
 
 def _idle(kernel: Kernel, device: Device) -> list[tuple[int, str]]:
-    """Line and text of the synchronisation that ordered nothing in any run."""
+    """Line and text of the synchronisation that ordered nothing in any run, where all came to a clean end."""
     if not isinstance(device, EmulatedDevice):
         return []
     lines = kernel.text.splitlines()

@@ -121,3 +121,8 @@ def test_synchronisation_that_ordered_nothing_is_listed(tmp_path: Path, capsys: 
     listed = capsys.readouterr().out.partition("maybe not needed: ")[2]
     assert f"line {at + 2}: bar.sync 1, 128;" in listed
     assert f"line {at + 1}: " not in listed
+
+    lines.insert(at, "    trap;")
+    path.write_text("\n".join(lines))
+    assert run(["verify", str(path), "-m", "200", "-n", "136", "-k", "72", "--grid", "2", "--workers", "1"]) == 1
+    assert "maybe not needed" not in capsys.readouterr().out, "what runs did that broke off proves nothing"
