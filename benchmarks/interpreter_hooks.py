@@ -1,9 +1,10 @@
 """What the hooks for observers cost when nobody observes: the interpreter as it is, and with them stripped at load.
 
 Stripping edits the syntax trees of ptxgen.emulator while they are imported: every `if` that only a hook needs (its
-condition is, or requires, `hooks` or `.observed`) is taken out. Both variants are compiled from syntax trees, and run
-step 5 turn about, each time in a new process and with no garbage collection; the figure is CPU time, so that other
-work on the machine disturbs it less.
+condition is, or requires, `hooks` or `.observed`) is taken out. Both variants are compiled from syntax trees. A round
+is a new process that loads both and runs step 5 with each turn about, with no garbage collection: runs this short
+share the clock that the machine gives them at the moment. A round's figure is the median ratio of CPU time over its
+pairs; the cost is the median of the rounds.
 
     python benchmarks/interpreter_hooks.py
 """
@@ -18,15 +19,16 @@ import statistics
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import CodeType, ModuleType
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 ROUNDS = 9
+PAIRS = 25
 LIMIT = 0.02
-SIZE = (128, 128, 65536)
+SIZE = (128, 128, 16384)
 """One tile, hence one CTA: more would run in worker processes, whose CPU time is not this process's."""
 
 
@@ -82,63 +84,77 @@ class StrippingFinder(importlib.abc.MetaPathFinder):
         return spec
 
 
-def serve(strip: bool) -> None:
-    """Prints how many hooks were stripped and the CPU seconds of the kernel, the least of three runs."""
-    sys.path.insert(0, str(ROOT))
-    StrippingLoader.strip = strip
-    sys.meta_path.insert(0, StrippingFinder())
-    import numpy as np
+def swap(modules: dict[str, ModuleType]) -> dict[str, ModuleType]:
+    """Puts these modules in the place of ptxgen's, which it returns: late imports then meet their own variant."""
+    present = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "ptxgen"}
+    for name in present:
+        del sys.modules[name]
+    sys.modules.update(modules)
+    return present
 
-    import ptxgen
+
+def load(strip: bool) -> Callable[[], float]:
+    """A run of step 5 with ptxgen loaded anew, its hooks stripped or not; it returns its CPU seconds."""
+    StrippingLoader.strip = strip
+    swap({})
+    ptxgen = importlib.import_module("ptxgen")
+    import numpy as np
 
     kernel = ptxgen.compile(ptxgen.step(5), device="emulator")
     m, n, k = SIZE
     a, b = np.ones((m, k), np.float16), np.ones((n, k), np.float16)
     kernel(a, b)
-    gc.collect()
-    gc.disable()
-    times = []
-    for _ in range(3):
+    modules = swap({})
+
+    def run() -> float:
+        swap(modules)
         start = time.process_time()
         kernel(a, b)
-        times.append(time.process_time() - start)
-    print(Stripper.count, min(times))
+        return time.process_time() - start
+
+    return run
 
 
-def measure(variant: str) -> tuple[int, float]:
-    done = subprocess.run([sys.executable, __file__, variant], stdout=subprocess.PIPE, text=True, check=True)
-    count, seconds = done.stdout.split()
-    return int(count), float(seconds)
+def serve() -> None:
+    """Prints how many hooks were stripped, the CPU seconds with and without them, and the ratio, as medians."""
+    sys.path.insert(0, str(ROOT))
+    sys.meta_path.insert(0, StrippingFinder())
+    variants = [load(strip=False), load(strip=True)]
+    gc.collect()
+    gc.disable()
+    pairs = []
+    for turn in range(PAIRS):
+        times = [0.0, 0.0]
+        for index in (0, 1) if turn % 2 == 0 else (1, 0):
+            times[index] = variants[index]()
+        pairs.append((*times, times[0] / times[1]))
+    print(Stripper.count, *map(statistics.median, zip(*pairs, strict=True)))
 
 
 def main() -> int:
     from common import record
 
-    variants = ("hooks", "stripped")
-    stripped_hooks = 0
-    times: dict[str, list[float]] = {name: [] for name in variants}
-    for turn in range(ROUNDS):
-        for name in variants if turn % 2 == 0 else variants[::-1]:
-            count, seconds = measure(name)
-            stripped_hooks = max(stripped_hooks, count)
-            times[name].append(seconds)
-    hooks, stripped = map(statistics.median, times.values())
-    cost = hooks / stripped - 1
+    rounds = []
+    for _ in range(ROUNDS):
+        done = subprocess.run([sys.executable, __file__, "round"], stdout=subprocess.PIPE, text=True, check=True)
+        rounds.append([float(word) for word in done.stdout.split()])
+    count, hooks, stripped, ratio = map(statistics.median, zip(*rounds, strict=True))
     record(
         "interpreter_hooks",
         {
-            "with_hooks_cpu_seconds": times["hooks"],
-            "stripped_cpu_seconds": times["stripped"],
-            "hooks_stripped": stripped_hooks,
-            "cost": cost,
+            "with_hooks_cpu_seconds": [figures[1] for figures in rounds],
+            "stripped_cpu_seconds": [figures[2] for figures in rounds],
+            "ratios": [figures[3] for figures in rounds],
+            "hooks_stripped": int(count),
+            "cost": ratio - 1,
         },
     )
-    print(f"{stripped_hooks} hooks; median {hooks:.3f} s with, {stripped:.3f} s without: {cost:+.1%}")
-    return 0 if stripped_hooks and cost <= LIMIT else 1
+    print(f"{count:.0f} hooks; median {hooks:.4f} s with, {stripped:.4f} s without: {ratio - 1:+.1%}")
+    return 0 if count and ratio - 1 <= LIMIT else 1
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        serve(sys.argv[1] == "stripped")
+        serve()
     else:
         sys.exit(main())
