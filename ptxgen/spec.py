@@ -124,8 +124,13 @@ class GemmSpec:
 
     @property
     def hash(self) -> str:
-        """The first 16 hexadecimal digits of the SHA-256 of the canonical JSON form."""
-        return hashlib.sha256(self.to_json().encode("ascii")).hexdigest()[:16]
+        """The first 16 hexadecimal digits of the SHA-256 of the step and of all settings that are not the usual ones.
+
+        A choice that is added to the language later leaves the hashes of older specs as they are.
+        """
+        settings = {name: value for name, value in self.settings().items() if value != _USUAL.get(name)}
+        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+        return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
     def replace(self, **changes: Any) -> GemmSpec:
         """Return a spec with some fields changed; a part may be given as a mapping of its fields.
@@ -179,6 +184,9 @@ class GemmSpec:
             else:
                 values[name] = tuple(value) if isinstance(value, list) else value
         return cls(**values)
+
+
+_USUAL = {name: value for name, value in GemmSpec(step=4).settings().items() if name != "step"}
 
 
 def _replace_part(name: str, part: Any, changes: Mapping[str, Any]) -> Any:

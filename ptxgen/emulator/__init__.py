@@ -1,9 +1,9 @@
 """A machine without the hardware: parses PTX text and executes it, CTA by CTA.
 
-    module = load_module(text, name="kernel.ptx")
-    memory = GlobalMemory()
-    machine = Machine(chip=target("sm_100a"), memory=memory)
-    report = machine.launch(module, "kernel", grid=(4, 1, 1), block=(128, 1, 1), arguments=[...])
+module = load_module(text, name="kernel.ptx")
+memory = GlobalMemory()
+machine = Machine(chip=target("sm_100a"), memory=memory)
+report = machine.launch(module, "kernel", grid=(4, 1, 1), block=(128, 1, 1), arguments=[...])
 """
 
 from __future__ import annotations

@@ -51,9 +51,7 @@ _ONLY_ON = {
 }
 """The `.target`s that have an instruction, by its first word, where not all from sm_90 on do."""
 
-DYNAMIC_SPECIALS = frozenset(
-    {"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"}
-)
+DYNAMIC_SPECIALS = frozenset({"%clock", "%clock_hi", "%clock64", "%globaltimer", "%globaltimer_lo", "%globaltimer_hi"})
 SPECIALS: dict[str, int] = {
     "%laneid": 32, "%warpid": 32, "%nwarpid": 32, "%smid": 32, "%nsmid": 32, "%gridid": 64,
     "%lanemask_eq": 32, "%lanemask_le": 32, "%lanemask_lt": 32, "%lanemask_ge": 32,
@@ -218,8 +216,7 @@ class Decode:
         bits = TYPE_BITS[kind]
         if register.bits != bits and not (wider and register.bits > max(bits, 8)):
             self.fail(
-                f"{register.name} is .{register.type} ({register.bits} bits), "
-                f"{self.item.name} needs .{kind} here"
+                f"{register.name} is .{register.type} ({register.bits} bits), {self.item.name} needs .{kind} here"
             )
         return 1 + register.index
 

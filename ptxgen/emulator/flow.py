@@ -69,9 +69,7 @@ def _reverse_postorder(nodes: Sequence[tuple[int, ...]], end: int) -> list[int]:
     return order[::-1]
 
 
-def live_in(
-    successors: Sequence[tuple[int, ...]], reads: Sequence[int], kills: Sequence[int]
-) -> list[int]:
+def live_in(successors: Sequence[tuple[int, ...]], reads: Sequence[int], kills: Sequence[int]) -> list[int]:
     """Bit sets of the slots whose value may still be read at the start of each segment.
 
     `reads[s]` are slots read in s before s overwrites them, `kills[s]` those that it overwrites in

@@ -64,9 +64,7 @@ class _Expansion:
         first_register = 0
         if len(chain) > 1:
             first_register = len(self.registers)
-            self.registers.extend(
-                Register(f"{r.name}", first_register + r.index, r.type) for r in function.registers
-            )
+            self.registers.extend(Register(f"{r.name}", first_register + r.index, r.type) for r in function.registers)
         first_label = len(self.labels)
         self.labels.extend([-1] * (len(function.labels) + 1))
         end_label = Label("return", len(self.labels) - 1)
@@ -88,10 +86,7 @@ class _Expansion:
         for label in at.get(len(function.instructions), ()):
             self.labels[label] = len(self.out)
         self.labels[end_label.index] = len(self.out)
-        return {
-            name: tuple(first_label + label for label in table)
-            for name, table in function.branch_targets.items()
-        }
+        return {name: tuple(first_label + label for label in table) for name, table in function.branch_targets.items()}
 
     def _append(self, item: Instruction) -> None:
         if len(self.out) >= _MAX_INSTRUCTIONS:

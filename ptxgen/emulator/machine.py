@@ -200,9 +200,7 @@ class Machine:
         finally:
             for buffer in held:
                 self.memory.release(buffer)
-        return Report(
-            findings=findings, instructions=instructions, ctas=ctas, seconds=time.perf_counter() - began
-        )
+        return Report(findings=findings, instructions=instructions, ctas=ctas, seconds=time.perf_counter() - began)
 
     def _prepare(
         self,
@@ -270,9 +268,7 @@ class Machine:
         grown = [item.operands[0] for item in code.entry.instructions if item.name.startswith("setmaxnreg.inc")]
         return min(limit, max((int(g.value) for g in grown if isinstance(g, Immediate)), default=limit))
 
-    def _argument(
-        self, parameter: Parameter, argument: Argument, maps: TensorMaps, held: list[Any]
-    ) -> bytes:
+    def _argument(self, parameter: Parameter, argument: Argument, maps: TensorMaps, held: list[Any]) -> bytes:
         if isinstance(argument, bytes):
             return argument
         if parameter.size_bytes == TENSOR_MAP_BYTES:

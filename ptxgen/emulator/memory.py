@@ -56,9 +56,7 @@ class Block:
             8: whole.view(np.uint64),
             16: whole.view(np.complex128),  # moved as 16 raw bytes, never computed with
         }
-        self.words: dict[int, memoryview] = {
-            size: self.views[size].data for size in (1, 2, 4, 8)
-        }
+        self.words: dict[int, memoryview] = {size: self.views[size].data for size in (1, 2, 4, 8)}
 
     def load_word(self, offset: int, size: int) -> int:
         if size == 16:
@@ -158,10 +156,7 @@ class GlobalMemory:
     def allocate(self, size_bytes: int, name: str, align: int = 256) -> Buffer:
         """A buffer of `size_bytes`, poisoned; `align` is a power of two. ValueError otherwise."""
         if size_bytes < 1 or align < 1 or align & (align - 1):
-            raise ValueError(
-                f"buffer {name}: size {size_bytes} must be positive and "
-                f"alignment {align} a power of two"
-            )
+            raise ValueError(f"buffer {name}: size {size_bytes} must be positive and alignment {align} a power of two")
         address = -(-self._top // align) * align
         padded = -(-size_bytes // 16) * 16
         store = np.frombuffer(mmap.mmap(-1, padded), dtype=np.uint8)

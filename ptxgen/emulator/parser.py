@@ -272,9 +272,7 @@ class _Parser:
         parameters, offset = [], 0
         for formal in formals:
             offset = -(-offset // formal.align) * formal.align
-            parameters.append(
-                Parameter(formal.name, formal.type, formal.size_bytes, formal.align, offset, formal)
-            )
+            parameters.append(Parameter(formal.name, formal.type, formal.size_bytes, formal.align, offset, formal))
             offset += formal.size_bytes
         self._functions[name] = Function(
             name=name,
@@ -286,9 +284,7 @@ class _Parser:
             registers=tuple(body.registers),
             labels=tuple(body.labels),
             branch_targets={
-                table: tuple(
-                    self._label(tokens[0], body.table_scopes[table]).index for tokens in items
-                )
+                table: tuple(self._label(tokens[0], body.table_scopes[table]).index for tokens in items)
                 for table, items in body.tables.items()
             },
             reqntid=_triple(facts.get("reqntid")),
@@ -401,9 +397,7 @@ class _Parser:
                 if name in scope.ranges:
                     self._fail(f"register range {name}<> is declared twice in this block")
                 scope.ranges[name] = (len(body.registers), count, kind)
-                body.registers.extend(
-                    Register(f"{name}{i}", len(body.registers) + i, kind) for i in range(count)
-                )
+                body.registers.extend(Register(f"{name}{i}", len(body.registers) + i, kind) for i in range(count))
             else:
                 register = Register(name, len(body.registers), kind)
                 self._declare(scope, name, register)

@@ -79,9 +79,7 @@ class AccessLog:
         return out
 
 
-def _strips(
-    tensor_map: TensorMap, write: bool, line: int, low: int, high: int, outer: tuple[int, ...]
-) -> list[Strips]:
+def _strips(tensor_map: TensorMap, write: bool, line: int, low: int, high: int, outer: tuple[int, ...]) -> list[Strips]:
     """The rows of one box, clipped to the tensor; one Strips per index of the third and outer
     dimensions."""
     size = tensor_map.element_type.bits // 8
@@ -135,9 +133,7 @@ class Race(NamedTuple):
     end: int
 
 
-def find_races(
-    memory: GlobalMemory, logs: dict[int, list[Strips | Spans]], limit: int = 20
-) -> list[Race]:
+def find_races(memory: GlobalMemory, logs: dict[int, list[Strips | Spans]], limit: int = 20) -> list[Race]:
     """Overlaps between clusters, at most `limit`; `logs` maps cluster number to its entries."""
     bounds = _written_buffers(memory, logs)
     if not bounds:
@@ -165,9 +161,7 @@ def _collect(logs: dict[int, list[Strips | Spans]], write: bool, bounds: list[tu
     parts: list[tuple[_Longs, _Longs, _Longs, _Longs]] = []
     for number, entries in logs.items():
         pieces = [
-            (*_expand(entry), entry.line)
-            for entry in entries
-            if entry.write == write and _in_bounds(entry, bounds)
+            (*_expand(entry), entry.line) for entry in entries if entry.write == write and _in_bounds(entry, bounds)
         ]
         if not pieces:
             continue

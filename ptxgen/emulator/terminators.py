@@ -148,9 +148,7 @@ def branch(guard: tuple[int, bool], target: int, following: int, meet: int) -> T
 def indexed(slot: int, targets: list[int], meet: int) -> Terminator:
     def pick(index: int) -> int:
         if index >= len(targets):
-            raise MachineError(
-                "out-of-bounds", f"brx.idx with index {index} of {len(targets)} targets"
-            )
+            raise MachineError("out-of-bounds", f"brx.idx with index {index} of {len(targets)} targets")
         return targets[index]
 
     def run(r: Registers) -> int:

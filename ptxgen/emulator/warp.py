@@ -33,9 +33,7 @@ class Wait:
 
     __slots__ = ("detail", "kind", "line", "spins", "target")
 
-    def __init__(
-        self, kind: str, line: int, spins: bool = False, target: Any = None, detail: Any = None
-    ) -> None:
+    def __init__(self, kind: str, line: int, spins: bool = False, target: Any = None, detail: Any = None) -> None:
         self.kind, self.line, self.spins = kind, line, spins
         self.target, self.detail = target, detail
 
@@ -265,11 +263,7 @@ class Warp:
                 join.expected &= ~gone
                 join = join.parent
         for fragment in self.fragments:
-            while (
-                fragment.join is not None
-                and fragment.join.expected == fragment.bits
-                and not fragment.join.arrived
-            ):
+            while fragment.join is not None and fragment.join.expected == fragment.bits and not fragment.join.arrived:
                 fragment.join = fragment.join.parent
         if not self.fragments:
             self.cta.warp_exits(self)

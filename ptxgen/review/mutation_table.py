@@ -3,7 +3,8 @@
     python -m ptxgen.review.mutation_table [--check] [--jobs N] [KERNEL …]
 
 writes the table, or with --check runs everything again and only compares. Kernels (paths below generated/)
-restrict what is run; the rest of the table stays.
+restrict what is run; the rest of the table stays. A kernel whose code is that of its table is not run again: only
+its lines are numbered anew, for comments that came or went.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from ptxgen.review.mutations import Examination, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 _TEXT_LIMIT = 90
+_ROW_LINE = re.compile(r"(?m)^\| \d+ \|")
 
 _RACES = (
     "smem-race tmem-race read-before-complete stage-released-early source-overwritten-in-flight "
@@ -189,12 +191,23 @@ place; "plain arrive instead" puts `mbarrier.arrive` where `tcgen05.commit` was.
 
 
 def digest(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    """Of the code: comments and empty lines aside."""
+    code = (line.partition("//")[0].rstrip() for line in text.splitlines())
+    return hashlib.sha256("\n".join(line for line in code if line).encode()).hexdigest()[:16]
+
+
+def renumbered(part: str, text: str) -> str | None:
+    """A kernel's part with the lines that its mutants have now; None where its code is not that of the part."""
+    lines = [str(mutant.line) for mutant in mutants(text)]
+    if f"code: sha256 {digest(text)}\n" not in part or len(lines) != len(re.findall(_ROW_LINE, part)):
+        return None
+    numbers = iter(lines)
+    return re.sub(_ROW_LINE, lambda match: f"| {next(numbers)} |", part)
 
 
 def section(name: str, text: str, rows: Iterable[Row]) -> str:
     """A kernel's part of the document."""
-    lines = [f"\n## {name}\n", f"text: sha256 {digest(text)}\n", "| line | instruction | mutation | found |"]
+    lines = [f"\n## {name}\n", f"code: sha256 {digest(text)}\n", "| line | instruction | mutation | found |"]
     lines += ["|---|---|---|---|", *map(str, rows), ""]
     return "\n".join(lines)
 
@@ -229,7 +242,7 @@ def stale(document: str, root: Path) -> list[str]:
         text = wanted[name].read_text(encoding="utf-8")
         rows = [(str(mutant.line), mutant.mutation) for mutant in mutants(text)]
         told = re.findall(r"(?m)^\| (\d+) \| `.*` \| ([^|]*) \| .* \|$", known[name])
-        if f"text: sha256 {digest(text)}\n" not in known[name] or rows != told:
+        if f"code: sha256 {digest(text)}\n" not in known[name] or rows != told:
             wrong.add(name)
     return sorted(wrong)
 
@@ -245,6 +258,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     every = kernels(ROOT)
     chosen = options.kernels or list(every)
     parts, wrong = sections(old), []
+    if not options.check:
+        same = {
+            name: renumbered(parts[name], every[name].read_text(encoding="utf-8")) for name in chosen if name in parts
+        }
+        parts |= {name: part for name, part in same.items() if part is not None}
+        chosen = [name for name in chosen if same.get(name) is None]
+        write_file(file, compose(parts[name] for name in every if name in parts))
     with ProcessPoolExecutor(options.jobs, mp_context=multiprocessing.get_context("spawn")) as pool:
         for name, rows in zip(chosen, pool.map(examine, (every[name] for name in chosen)), strict=True):
             parts[name] = section(name, every[name].read_text(encoding="utf-8"), rows)

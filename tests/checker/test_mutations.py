@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -69,6 +70,18 @@ def test_the_table_is_that_of_the_kernels() -> None:
         assert mutation_table.stale(document.replace("sha256 ", "sha256 0", 1), ROOT) != missing
     if missing:
         pytest.skip(f"not in docs/mutations.md yet (python -m ptxgen.review.mutation_table): {', '.join(missing)}")
+
+
+def test_comments_only_renumber_the_table() -> None:
+    name = "sm_100a/step1.ptx"
+    part = mutation_table.sections((ROOT / "docs" / "mutations.md").read_text(encoding="utf-8"))[name]
+    text = mutation_table.kernels(ROOT)[name].read_text(encoding="utf-8")
+    assert mutation_table.renumbered(part, text) == part
+    moved = mutation_table.renumbered(part, text.replace("{\n", "{\n// a comment\n", 1))
+    assert moved is not None and moved != part
+    rows, now = (re.findall(r"(?m)^\| (\d+) (\|.*)", one) for one in (part, moved))
+    assert [(int(line) + 1, rest) for line, rest in rows] == [(int(line), rest) for line, rest in now]
+    assert mutation_table.renumbered(part, text.replace("bar.sync 0;", "bar.sync 1;", 1)) is None
 
 
 @pytest.mark.slow

@@ -33,6 +33,7 @@ HEADER = """\
     add.s64 %rd1, %rd1, %rd2;
 """
 
+
 @dataclass(frozen=True)
 class Outcome:
     """The report, and the output as one u32 a thread."""

@@ -28,9 +28,7 @@ def bfe(a: int, start: int, length: int) -> int:
 
 
 def lop3(a: int, b: int, c: int, table: int) -> int:
-    return sum(
-        (table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i for i in range(32)
-    )
+    return sum((table >> ((a >> i & 1) << 2 | (b >> i & 1) << 1 | (c >> i & 1)) & 1) << i for i in range(32))
 
 
 FORMS: dict[str, Callable[[int, int, int], int]] = {

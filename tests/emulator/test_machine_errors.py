@@ -9,8 +9,7 @@ import pytest
 
 INIT = "mov.u32 %r1, smem; setp.eq.u32 %p0, %t, 0; @%p0 mbarrier.init.shared::cta.b64 [%r1], {count}; bar.sync 0;"
 ALLOC = (
-    "mov.u32 %r1, smem; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], {n}; "
-    "ld.shared.u32 %r2, [%r1];"
+    "mov.u32 %r1, smem; tcgen05.alloc.cta_group::1.sync.aligned.shared::cta.b32 [%r1], {n}; ld.shared.u32 %r2, [%r1];"
 )
 FREE = "tcgen05.dealloc.cta_group::1.sync.aligned.b32 %r2, {n};"
 

@@ -91,8 +91,7 @@ def test_stores(shape: str, repeats: int, pack: bool, policy: str, run_ptx: Run)
     name, registers, split, count = form_of(shape, repeats, ".unpack::16b" if pack else "")
     mark = 0x50000 if pack else 0
     write = "".join(
-        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%r42+{column}], {{%r45}};\n    "
-        for column in range(COLUMNS)
+        f"tcgen05.st.sync.aligned.32x32b.x1.b32 [%r42+{column}], {{%r45}};\n    " for column in range(COLUMNS)
     )
     write = "mov.b32 %r45, 0;\n    " + write + "tcgen05.wait::st.sync.aligned;\n    "
     write += "".join(f"add.u32 %r{index}, %t, {1 + 64 * index + mark};\n    " for index in range(count))

@@ -340,9 +340,7 @@ def test_a_in_tmem_lies_on_lanes_of_d_and_is_k_major() -> None:
     assert rule_of(lambda: transposed.run(a_in_tmem=True)) == "illegal-instruction-descriptor"
 
 
-@pytest.mark.parametrize(
-    "change", [{"kind": "tf32"}, {"kind": "mxf4"}, {"idesc": 0x08200010 | 1 << 2}]
-)
+@pytest.mark.parametrize("change", [{"kind": "tf32"}, {"kind": "mxf4"}, {"idesc": 0x08200010 | 1 << 2}])
 def test_not_modelled(change: dict[str, Any]) -> None:
     with pytest.raises(NotSupportedError, match="not modelled"):
         Problem().run(**change)

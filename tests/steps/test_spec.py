@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import re
 import shlex
@@ -287,7 +288,7 @@ def test_the_hash_says_what_was_chosen_and_nothing_else() -> None:
     assert step(6).replace(pipe_depth=3).replace(pipe_depth=2).hash == step(6).hash
 
 
-def test_the_hash_is_the_sha256_of_the_canonical_json() -> None:
+def test_the_canonical_json() -> None:
     assert step(4).to_json() == (
         '{"a_major":"K","accumulate_type":"f32","accumulators":1,"b_major":"K","cluster":[1,1,1],"consumers":1,'
         '"cta_group":1,"epilogue":{"ops":[],"slice_n":null,"staging":"tile","staging_buffers":1,"store":"tma",'
@@ -295,4 +296,12 @@ def test_the_hash_is_the_sha256_of_the_canonical_json() -> None:
         '"roles":"unified","scheduler":{"group":null,"kind":"grid","order":"row_major"},"step":4,"target":"sm_100a",'
         '"tile":{"k":64,"m":128,"n":128}}'
     )
-    assert step(4).hash == "1d35fdc44930b93d"
+
+
+def test_the_hash_covers_the_step_and_what_is_not_usual() -> None:
+    assert step(4).hash == hashlib.sha256(b'{"step":4}').hexdigest()[:16]
+    spec = step(5, target="sm_90a").replace(epilogue={"staging": "tile"})
+    chosen = json.dumps(
+        {"epilogue.unroll": True, "pipe_depth": 2, "step": 5, "target": "sm_90a"}, separators=(",", ":")
+    )
+    assert spec.hash == hashlib.sha256(chosen.encode()).hexdigest()[:16]

@@ -39,9 +39,7 @@ _SHIFT = {1: 0, 2: 1, 4: 2, 8: 3, 16: 4}
 def cache_modifiers(d: Decode) -> bool:
     """Takes cache, eviction and prefetch modifiers; True when a cache-policy operand follows."""
     d.optional("ca", "cg", "cs", "lu", "cv", "wb", "wt", "nc")
-    d.optional(
-        "L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate"
-    )
+    d.optional("L1::evict_normal", "L1::evict_unchanged", "L1::evict_first", "L1::evict_last", "L1::no_allocate")
     d.optional("L2::evict_normal", "L2::evict_first", "L2::evict_last")
     d.optional("L2::64B", "L2::128B", "L2::256B")
     return d.flag("L2::cache_hint")

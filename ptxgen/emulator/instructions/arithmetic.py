@@ -84,9 +84,7 @@ def add_sub_with_carry(d: Decode) -> Op:
     return _with_carry(out, a, b, flag, carry, TYPE_BITS[kind], d.opcode == "subc")
 
 
-def _with_carry(
-    out: int, a: int, b: int, flag: int | None, carry: int | None, width: int, minus: bool
-) -> Op:
+def _with_carry(out: int, a: int, b: int, flag: int | None, carry: int | None, width: int, minus: bool) -> Op:
     """Adds or subtracts with the condition code's carry (a borrow for sub) in and out."""
     mask = MASK[width]
 
@@ -386,5 +384,3 @@ def dot(d: Decode) -> Op:
     on_ints = dp4a if d.opcode == "dp4a" else dp2a
     out, a, b, c = d.dst("b32"), d.src("b32"), d.src("b32"), d.src("b32")
     return ternary(out, a, b, c, (32, 32, 32), on_ints, by_lane(32, on_ints))
-
-

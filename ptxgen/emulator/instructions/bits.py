@@ -91,9 +91,7 @@ def lop3(d: Decode) -> Op:
         total = x & 0
         for minterm in range(8):
             if table >> minterm & 1:
-                total = total | (
-                    (x if minterm & 4 else nx) & (y if minterm & 2 else ny) & (z if minterm & 1 else nz)
-                )
+                total = total | ((x if minterm & 4 else nx) & (y if minterm & 2 else ny) & (z if minterm & 1 else nz))
         return total
 
     simple = {0x80: (0, 0), 0xFE: (1, 1), 0x96: (2, 2)}.get(table)

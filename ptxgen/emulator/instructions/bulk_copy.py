@@ -301,5 +301,3 @@ def prefetch(d: Decode) -> Op:
 
 def _no_effect(r: Registers) -> None:
     return
-
-

@@ -216,9 +216,7 @@ def _between_floats(d: Decode, target: str, source: str) -> Convert:
     return convert
 
 
-def _finish(
-    x: Floats, target: str, mode: str, integral: str, sat: bool, relu: bool, finite: bool, ftz: bool
-) -> Any:
+def _finish(x: Floats, target: str, mode: str, integral: str, sat: bool, relu: bool, finite: bool, ftz: bool) -> Any:
     if integral:
         x = _TO_INTEGER[integral](x)
     if relu:

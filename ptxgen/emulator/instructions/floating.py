@@ -216,6 +216,7 @@ def div(d: Decode) -> Op:
 
     def compute(x: Floats, y: Floats) -> Floats:
         if form.scalar == "f64":
+
             def exact(p: float, q: float) -> float:
                 if not (np.isfinite(p) and np.isfinite(q)) or p == 0 or q == 0:
                     return float(np.float64(p) / np.float64(q))

@@ -75,5 +75,3 @@ def hint(d: Decode) -> Op:
 
 def _no_effect(r: Registers) -> None:
     return
-
-

@@ -118,9 +118,7 @@ def _widen(kind: str, bits: int) -> Callable[[Value], Value] | None:
     return lambda x: x if type(x) is int else x.astype(UNSIGNED[bits])
 
 
-def _load(
-    access: Access, outs: list[int], extend: list[Any], plain: bool, order: str, hooks: bool
-) -> Op:
+def _load(access: Access, outs: list[int], extend: list[Any], plain: bool, order: str, hooks: bool) -> Op:
     size, count, total = access.size, access.count, access.total
     local = access.space == "local"
     shared = access.space == "shared"

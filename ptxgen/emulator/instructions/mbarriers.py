@@ -290,4 +290,3 @@ def pending_count(d: Decode) -> Op:
         r[out] = x & _PENDING if type(x) is int else (x & np.uint64(MASK[32])).astype(np.uint32)
 
     return op
-
