@@ -36,6 +36,9 @@ def access(cluster: Cluster, event: events.Access) -> None:
         if not shares:
             exits.visits(cluster, event.owner, event)
         cluster.shared[event.owner].access(agents, event.ranges, lanes, write)
+    elif event.proxy == "tensormap":
+        for share in shares:
+            cluster.map_fences.use(cluster, share, event.ranges)
     else:
         cluster.globals.access(agents, event.ranges, lanes, write)
     if strong and write:

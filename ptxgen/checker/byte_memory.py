@@ -10,8 +10,8 @@ import numpy.typing as npt
 
 from ptxgen.checker.memory import Memory, lane_list, whole_number
 from ptxgen.checker.operations import Operation
-from ptxgen.checker.order import Agent
-from ptxgen.checker.shadow import Cells, Where
+from ptxgen.checker.order import Access, Agent
+from ptxgen.checker.shadow import Cells, Where, distinct
 from ptxgen.checker.threads import ALL_LANES
 from ptxgen.emulator.events import BoxRanges, LaneRanges, Ranges
 
@@ -104,6 +104,18 @@ class GlobalMemory(Memory):
             ranges = tuple((max(start, base), min(stop, end)) for start, stop in ranges if start < end and stop > base)
         if ranges:
             _touch(self, cells, agents, ranges, lanes, write, base)
+
+    def writers(self, start: int, stop: int) -> list[Access]:
+        """The threads' accesses that wrote last to bytes [start, stop)."""
+        found: set[int] = set()
+        for number in range(start // _CHUNK_BYTES, (stop - 1) // _CHUNK_BYTES + 1):
+            cells = self._chunks.get(number)
+            if cells is not None:
+                base = number * _CHUNK_BYTES
+                box = max(start - base, 0) // cells.granule, -(-min(stop - base, _CHUNK_BYTES) // cells.granule)
+                cells.dissolve((box,))
+                found |= {one >> 5 for one in distinct(cells.writers((box,))) if one > 0}
+        return [self._cluster.accesses[one] for one in sorted(found)]
 
     def describe(self, cells: Cells, where: Where, hits: npt.NDArray[np.bool_]) -> str:
         base = next(number for number, own in self._chunks.items() if own is cells) * _CHUNK_BYTES

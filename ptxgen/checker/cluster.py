@@ -14,6 +14,7 @@ from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent, Order, Verdict
 from ptxgen.checker.provenance import Provenance
 from ptxgen.checker.shadow import ReaderSets
+from ptxgen.checker.tensor_maps import MapFences
 from ptxgen.checker.tensor_memory import TensorMemory
 from ptxgen.checker.threads import View, Warp
 from ptxgen.emulator.events import AsyncIssue, Event
@@ -62,6 +63,7 @@ class Cluster:
         self.shared = [SharedMemory(self, shape.smem_bytes) for _ in range(shape.ctas)]
         self.tensor = [TensorMemory(self) for _ in range(shape.ctas)]
         self.globals = GlobalMemory(self)
+        self.map_fences = MapFences()
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.visitors = [Visitors() for _ in range(shape.ctas)]
         self.meetings: dict[object, Meeting] = {}

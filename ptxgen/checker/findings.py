@@ -14,6 +14,7 @@ from ptxgen.emulator.report import Finding
 if TYPE_CHECKING:
     from ptxgen.checker.barriers import Mbarrier
     from ptxgen.checker.cluster import Cluster
+    from ptxgen.checker.operations import Operation
     from ptxgen.checker.threads import Warp
     from ptxgen.emulator.events import Event
 
@@ -200,6 +201,28 @@ class Findings:
 
         rule = "commit-after-exit" if overtaken else "exit-with-pending-async"
         self._add(rule, cluster, warp, line, 0, message)
+
+    # -- tensor maps -----------------------------------------------------------------------------
+
+    def map_not_fenced(self, cluster: Cluster, write: Access, operation: Operation, release_line: int) -> None:
+        """An operation goes by a tensor map that this launch wrote; `release_line`: 0 where nothing releases it."""
+
+        def message() -> str:
+            missing = (
+                f"fence.proxy.tensormap::generic.acquire of the map, after line {release_line} is known and before"
+                f" line {operation.line}"
+                if release_line
+                else f"tensormap.cp_fenceproxy or fence.proxy.tensormap::generic.release by the threads of line"
+                f" {write.line}, after it"
+            )
+            return (
+                f"{self._who(cluster, operation)} goes by a tensor map: {self.source.quote(operation.line)}\n"
+                f"  {self._who(cluster, write)} wrote it: {self.source.quote(write.line)}\n"
+                f"  missing: {missing}"
+            )
+
+        warp = cluster.warps[operation.warp]
+        self._add("missing-tensormap-fence", cluster, warp, operation.line, write.line, message)
 
     # -- mbarriers -------------------------------------------------------------------------------
 

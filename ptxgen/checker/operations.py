@@ -42,14 +42,15 @@ class Operation:
     tcgen05.fence::after_thread_sync, on `after_line`. `order` numbers its issue among all events.
     `paths` says for each holder of knowledge (warp or barrier) along which path it learned of the
     operation. `tracked` are the bits of the operations that a commit speaks for; `strong`: it updates
-    its destination atomically. `copies` are the bytes that each lane's cp.async writes, as (CTA rank,
-    lane bit, ranges); they become the lane's own writes when it has waited for them.
+    its destination atomically; `reads_map`: what it reads just now is its tensor map. `copies` are the bytes
+    that each lane's cp.async writes, as (CTA rank, lane bit, ranges); they become the lane's own writes when
+    it has waited for them.
     """
 
     __slots__ = (
         "after", "after_line", "bit", "bridge", "clock", "commit_line", "copies", "cta", "fence_line", "kind",
-        "lane", "lanes", "line", "number", "order", "paths", "proxied", "region", "strong", "tensor_accesses",
-        "tracked", "warp",
+        "lane", "lanes", "line", "number", "order", "paths", "proxied", "reads_map", "region", "strong",
+        "tensor_accesses", "tracked", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -73,6 +74,7 @@ class Operation:
         self.paths: dict[object, int] = {}
         self.tracked = 0
         self.strong = kind in _REDUCTIONS
+        self.reads_map = False
         self.commit_line = self.fence_line = 0
         self.copies: list[tuple[int, int, Ranges]] = []
         self.tensor_accesses: list[TensorAccess] = []

@@ -102,7 +102,8 @@ class Order:
         return Verdict.ORDERED
 
     def thread_then_operation(self, first: Access, lanes: Iterable[int], second: Operation) -> Verdict:
-        """Asynchronous operations that use the async proxy also need a proxy fence."""
+        """Asynchronous operations that use the async proxy also need a proxy fence; for their tensor maps see
+        tensor_maps.py."""
         clock = second.clock
         value = clock.proxied[first.warp]
         if epoch_of(value) >= first.epoch:
@@ -110,11 +111,13 @@ class Order:
             if self.knows_whole(clock, first):
                 return Verdict.ORDERED
         worst = Verdict.ORDERED
+        if second.reads_map and first.uniform and first.warp == second.warp and first.lanes >> second.lane & 1:
+            return worst  # tensormap.cp_fenceproxy: its warp copies as one, and each lane comes after that
         for lane in lanes:
             own = first.warp << 5 | lane == second.of_thread and first.order < second.order
             if not own and not self._knows(clock, first, lane):
                 return Verdict.UNORDERED
-            if first.all_proxies:
+            if first.all_proxies or second.reads_map:
                 continue
             proxied = max(clock.knows_proxied(first.warp, lane), second.proxied if own else 0)
             if epoch_of(proxied) >= first.epoch:

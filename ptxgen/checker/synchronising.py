@@ -10,8 +10,9 @@ from ptxgen.checker.operations import Operation
 from ptxgen.checker.threads import Warp
 from ptxgen.emulator import events
 
-_UNJUDGED = ("wgmma.fence", "fence.proxy.alias", "fence.proxy.tensormap")
+_UNJUDGED = ("wgmma.fence", "fence.proxy.alias")
 """Fences of which the checker does not know what rests on them."""
+_MAP_RELEASES = ("fence.proxy.tensormap::generic.release", "tensormap.cp_fenceproxy")
 
 # -- barriers -----------------------------------------------------------------------------------
 
@@ -90,6 +91,10 @@ def fence(cluster: Cluster, event: events.Fence) -> None:
         if not name.endswith(".global"):
             _proxy_fence(cluster, event, warp)
         _init_fence(cluster, event, warp)
+    elif name.startswith(_MAP_RELEASES):
+        cluster.map_fences.release(cluster, event)
+    elif name.startswith("fence.proxy.tensormap"):
+        cluster.map_fences.acquire(cluster, event)
     elif name.startswith("fence.mbarrier_init"):
         _release_inits(cluster, event, warp)
         _init_fence(cluster, event, warp)

@@ -91,10 +91,11 @@ class Event:
 @dataclass(slots=True, kw_only=True)
 class Access(Event):
     """Bytes read or written. space: "shared" | "global"; kind: "read" | "write" | "atomic"; proxy:
-    "generic" | "async". For generic accesses ranges are per active lane, lane ascending (one range
-    when all lanes share an address); `owner` is the CTA rank whose SMEM it is. `order` is the
-    instruction's ordering: "weak", "relaxed", "acquire", "release", "acq_rel", "volatile". `value`
-    are the words that all lanes of a store write to the same address, where they are equal."""
+    "generic" | "async" | "tensormap" (a tensor copy reads its map in global memory). For generic
+    accesses ranges are per active lane, lane ascending (one range when all lanes share an address);
+    `owner` is the CTA rank whose SMEM it is. `order` is the instruction's ordering: "weak",
+    "relaxed", "acquire", "release", "acq_rel", "volatile". `value` are the words that all lanes of a
+    store write to the same address, where they are equal."""
 
     space: str
     kind: str
@@ -210,9 +211,10 @@ class WarpSync(Event):
 @dataclass(slots=True, kw_only=True)
 class Fence(Event):
     """`name` is the full instruction, as "fence.proxy.async.shared::cta" or
-    "tcgen05.fence::after_thread_sync"."""
+    "tcgen05.fence::after_thread_sync"; `address` is that of the tensor map that fence.proxy.tensormap acquires."""
 
     name: str
+    address: int = 0
 
 
 @dataclass(slots=True, kw_only=True)

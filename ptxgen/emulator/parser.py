@@ -179,18 +179,21 @@ class _Parser:
 
     def _variable(self, space: str, extern: bool = False) -> Variable:
         """One declarator after its state space: attributes, type, name, dimensions, initialiser."""
-        align, kind, vector = 0, "", 1
+        align, kind, vector, pointer = 0, "", 1, False
         while self._next.kind == "directive":
             word = self._take().text[1:]
             if word == "align":
-                align = self._integer()
+                number_of_bytes = self._integer()
+                align = align if pointer else number_of_bytes  # after .ptr it is that of what is pointed to
+            elif word == "ptr":
+                pointer = True
             elif word in ("v2", "v4"):
                 vector = int(word[1:])
             elif word in TYPE_BITS and word != "pred":
                 kind = word
             elif word in ("attribute",):
                 self._skip_past(")")
-            elif word != "ptr" and word not in _SPACES:
+            elif word not in _SPACES:
                 self._fail(f"unknown attribute .{word} of a variable")
         if not kind:
             self._fail("a variable declaration needs a type")

@@ -18,7 +18,7 @@ from ptxgen.hardware.element_types import ELEMENT_TYPES, ElementType
 from ptxgen.hardware.swizzle import Swizzle
 from ptxgen.hardware.tensor_map import TENSOR_MAP_BYTES, TensorMap
 
-_MAGIC = b"tMap"
+MAGIC = b"tMap"
 # magic, rank-1, element type, interleave, swizzle, fill, L2; address; strides; dims; boxes; steps
 _LAYOUT = struct.Struct("<4s6B6xQ4Q5I5H5B5x")
 assert _LAYOUT.size <= TENSOR_MAP_BYTES
@@ -28,6 +28,29 @@ _INTERLEAVES = ("none", "16B", "32B")
 _SWIZZLES = tuple(Swizzle)
 _FILLS = ("zero", "nan")
 _L2 = (0, 64, 128, 256)
+
+FIELDS: dict[str, tuple[int, int, int]] = {
+    "rank": (4, 1, 1),
+    "elemtype": (5, 1, 1),
+    "interleave_layout": (6, 1, 1),
+    "swizzle_mode": (7, 1, 1),
+    "fill_mode": (8, 1, 1),
+    "global_address": (16, 8, 1),
+    "global_stride": (24, 8, 4),
+    "global_dim": (56, 4, 5),
+    "box_dim": (76, 2, 5),
+    "element_stride": (86, 1, 5),
+}
+"""What tensormap.replace can change: offset among the 128 bytes, bytes, and how many there are of it."""
+
+_ELEMENTS = "u8 u16 u32 s32 u64 s64 f16 f32 f32_ftz f64 bf16 tf32 tf32_ftz u4_align8 u4_align16 u6_align16".split()
+_CODES: dict[str, tuple[int, ...]] = {
+    "elemtype": tuple(_TYPES.index(ELEMENT_TYPES[name]) for name in _ELEMENTS),
+    "interleave_layout": (0, 1, 2),
+    "swizzle_mode": tuple(_SWIZZLES.index(mode) for mode in (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)),
+    "fill_mode": (0, 1),
+}
+"""What tensormap.replace's numbers stand for (PTX ISA 9.1 §9.7.9.28, table of values)."""
 
 
 class _View:
@@ -91,7 +114,7 @@ def encode(tensor_map: TensorMap) -> bytes:
     """The 128 bytes that stand for a tensor map."""
     rank = tensor_map.rank
     packed = _LAYOUT.pack(
-        _MAGIC,
+        MAGIC,
         rank - 1,
         _TYPES.index(tensor_map.element_type),
         _INTERLEAVES.index(tensor_map.interleave),
@@ -110,7 +133,7 @@ def encode(tensor_map: TensorMap) -> bytes:
 def decode(raw: bytes) -> TensorMap:
     """The tensor map of 128 bytes; MachineError when they hold none or an illegal one."""
     fields = _LAYOUT.unpack(raw[: _LAYOUT.size])
-    if fields[0] != _MAGIC:
+    if fields[0] != MAGIC:
         raise MachineError("illegal-tensor-copy", "the address of the tensor map holds no tensor map")
     rank = fields[1] + 1
     try:
@@ -128,6 +151,14 @@ def decode(raw: bytes) -> TensorMap:
         )
     except (SpecError, IndexError) as error:
         raise MachineError("illegal-tensor-copy", str(error)) from error
+
+
+def field_value(name: str, size: int, value: int) -> int:
+    """What a field of `size` bytes holds after tensormap.replace with a value."""
+    codes = _CODES.get(name)
+    if value >= (1 << 8 * size if codes is None else len(codes)):
+        raise MachineError("illegal-tensor-copy", f"{value} is no {name} of a tensor map")
+    return value if codes is None else codes[value]
 
 
 def _padded(values: tuple[int, ...], count: int, fill: int) -> tuple[int, ...]:

@@ -83,10 +83,23 @@ def test_entry_facts() -> None:
     entry = module.entries["e"]
     assert (module.version, module.target) == ((8, 0), "sm_90a")
     assert [(p.name, p.size, p.align, p.type) for p in entry.params] == [
-        ("map", 128, 64, "b8"), ("n", 4, 4, "u32"), ("p", 8, 16, "u64"),
+        ("map", 128, 64, "b8"), ("n", 4, 4, "u32"), ("p", 8, 8, "u64"),
     ]  # fmt: skip
     assert entry.reqntid == (64, 2, 1)
     assert entry.static_smem_bytes == 100
+
+
+def test_the_alignment_after_ptr_is_not_the_parameters() -> None:
+    text = """.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry k(.param .u32 n, .param .u64 .ptr .global .align 1 data, .param .u64 .ptr more)
+{
+ret;
+}
+"""
+    offsets = [parameter.offset for parameter in load_module(text, name="file.ptx").entries["k"].parameters]
+    assert offsets == [0, 8, 16]
 
 
 def test_blocks_ranges_literals_comments_and_debug_lines(run_ptx: Callable[..., Any]) -> None:

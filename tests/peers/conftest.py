@@ -112,9 +112,14 @@ def _boxes(metadata: Any) -> tuple[tuple[tuple[int, ...], Swizzle], ...]:
 
 
 @pytest.fixture(scope="session")
-def triton_matmul(triton: Any) -> Callable[..., TritonMatmul]:
+def triton_kernels(triton: Any) -> Any:
+    return _kernels("triton_kernels")
+
+
+@pytest.fixture(scope="session")
+def triton_matmul(triton: Any, triton_kernels: Any) -> Callable[..., TritonMatmul]:
     """`triton_matmul("plain", (128, 128, 64))` compiles once a session."""
-    kernels = _kernels("triton_kernels")
+    kernels = triton_kernels
     compiled: dict[tuple[Any, ...], TritonMatmul] = {}
 
     def compile_matmul(

@@ -48,3 +48,22 @@ def persistent(
             y = b.load([column, step * BK])
             total = tl.dot(x, y.T, total)
         d.store([row, column], total.to(OUT))
+
+
+@triton.jit
+def described(
+    a_pointer, b_pointer, d_pointer, m, n, k, a_pitch, b_pitch, d_pitch,
+    BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr, OUT: tl.constexpr, FLATTEN: tl.constexpr
+):  # fmt: skip
+    """Persistent, and it makes its tensor maps itself."""
+    a = tl.make_tensor_descriptor(a_pointer, [m, k], [a_pitch, 1], [BM, BK])
+    b = tl.make_tensor_descriptor(b_pointer, [n, k], [b_pitch, 1], [BN, BK])
+    d = tl.make_tensor_descriptor(d_pointer, [m, n], [d_pitch, 1], [BM, BN])
+    columns = tl.cdiv(n, BN)
+    for tile in tl.range(tl.program_id(0), tl.cdiv(m, BM) * columns, tl.num_programs(0), flatten=FLATTEN):
+        row = tile // columns * BM
+        column = tile % columns * BN
+        total = tl.zeros((BM, BN), tl.float32)
+        for step in range(tl.cdiv(k, BK)):
+            total = tl.dot(a.load([row, step * BK]), b.load([column, step * BK]).T, total)
+        d.store([row, column], total.to(OUT))

@@ -31,6 +31,7 @@ _FAMILIES = (
     "tcgen05_access",
     "tcgen05_alloc",
     "tcgen05_copy",
+    "tensor_map_edits",
     "warp_ops",
     "wgmma",
 )

@@ -159,7 +159,7 @@ def lane_groups(access: Access, warp: Any, addresses: Lanes) -> list[tuple[Block
     low, high = int(offsets.min()), int(offsets.max())
     floor = 0 if cta is None else SHARED_RESERVED_BYTES
     top = block.size if cta is None else cta.smem_end
-    if low >= floor and high + access.total <= top and cta is None and access.space in ("global", ""):
+    if low >= floor and high + access.total <= top and cta is None and first >= GLOBAL_BASE:
         buffer = warp.cta.unit.launch.memory.find(first)
         top = buffer.size_bytes
     if low >= floor and high + access.total <= top:

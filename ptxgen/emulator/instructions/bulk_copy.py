@@ -12,12 +12,13 @@ from ptxgen.emulator.asynchrony import AsyncOp
 from ptxgen.emulator.cta import Cta
 from ptxgen.emulator.decode import Decode, Op, instruction
 from ptxgen.emulator.groups import groups_of
-from ptxgen.emulator.memory import SHARED_RESERVED_BYTES
+from ptxgen.emulator.memory import GLOBAL_BASE, SHARED_RESERVED_BYTES
 from ptxgen.emulator.smem_layout import gather_swizzled
 from ptxgen.emulator.tensor_maps import Tensor
 from ptxgen.emulator.tma import BoundTensor
 from ptxgen.emulator.values import POISON32, Registers, lane_value, lanes_of
 from ptxgen.errors import MachineError, NotSupportedError
+from ptxgen.hardware.tensor_map import TENSOR_MAP_BYTES
 
 REDUCTIONS = ("add", "min", "max", "inc", "dec", "and", "or", "xor")
 
@@ -66,6 +67,18 @@ def report(op: AsyncOp, space: str, kind: str, ranges: events.Ranges, owner: int
     )
 
 
+def _report_map(op: AsyncOp, address: int) -> None:
+    """A copy reads its tensor map; one that is a parameter nobody can have written."""
+    if address >= GLOBAL_BASE:
+        spans = ((address, address + TENSOR_MAP_BYTES),)
+        unit = op.cta.unit
+        unit.emit(
+            events.Access(
+                **unit.place(op), space="global", kind="read", proxy="tensormap", ranges=spans, async_id=op.id
+            )
+        )
+
+
 def _box_ranges(
     bound: BoundTensor, ranges: Callable[[tuple[int, ...]], Any], where: tuple[int, ...]
 ) -> events.BoxRanges:
@@ -86,7 +99,8 @@ class _TensorAddress:
             d.fail(f"{len(operand.coordinates)} coordinates for .{rank}d")
         self.coordinates = [d.src("s32", operand=c) for c in operand.coordinates]
 
-    def resolve(self, r: Registers, lane: int) -> tuple[Tensor, tuple[int, ...]]:
+    def resolve(self, r: Registers, lane: int) -> tuple[Tensor, tuple[int, ...], int]:
+        """The tensor, the coordinates, and where its map lies."""
         address = lane_value(r[self.slot], lane) + self.offset
         if address & 0xFFFFFFFF == POISON32:
             raise MachineError("uninitialised-read", "the address of the tensor map was never written")
@@ -96,7 +110,7 @@ class _TensorAddress:
             c = r[slot]
             c = c if type(c) is int else c.item(lane)
             where.append(c if c < 0x80000000 else c - 0x100000000)
-        return tensor, tuple(where)
+        return tensor, tuple(where), address
 
 
 def _rank(d: Decode) -> int:
@@ -133,7 +147,7 @@ def tensor_copy(d: Decode) -> Op:
     def op(r: Registers) -> None:
         warp = r[0]
         for lane in lanes_of(warp.bits):
-            tensor, where = source.resolve(r, lane)
+            tensor, where, map_address = source.resolve(r, lane)
             cta, offset = warp.cta.owner(lane_value(r[destination], lane) + shift)
             holder, signal = warp.cta.owner(lane_value(r[barrier], lane) + barrier_shift)
             if mask is not None:
@@ -147,7 +161,7 @@ def tensor_copy(d: Decode) -> Op:
                 # mbarrier's is (PTX ISA 9.1 §9.7.9.27.1.2).
                 signalled = warp.cta.neighbour(target.rank & ~1 | holder.rank & 1) if pair else target
                 signalled.barrier_at(signal)
-                _issue_load(warp, lane, line, tensor, where, target, offset, signalled, signal)
+                _issue_load(warp, lane, line, tensor, where, map_address, target, offset, signalled, signal)
 
     return op
 
@@ -163,6 +177,7 @@ def _issue_load(
     line: int,
     tensor: Tensor,
     where: tuple[int, ...],
+    map_address: int,
     cta: Cta,
     offset: int,
     signalled: Cta,
@@ -174,6 +189,7 @@ def _issue_load(
     def perform(op: AsyncOp | None) -> None:
         shared_span(cta, offset, tensor.smem_bytes, write=True)
         if op is not None and unit.observed:
+            _report_map(op, map_address)
             report(op, "global", "read", _box_ranges(tensor.bound, tensor.bound.read_ranges, where))
             start, count = tensor.bound.smem_range(offset)
             report(op, "shared", "write", ((start, start + count),), cta.rank)
@@ -228,16 +244,24 @@ def _tensor_store(d: Decode, rank: int, operation: str) -> Op:
     def op(r: Registers) -> None:
         warp = r[0]
         for lane in lanes_of(warp.bits):
-            tensor, where = target.resolve(r, lane)
+            tensor, where, map_address = target.resolve(r, lane)
             cta, offset = warp.cta.owner(lane_value(r[source], lane) + shift)
             tensor.bound.check_store(where, offset)
-            _issue_store(warp, lane, line, tensor, where, cta, offset, operation)
+            _issue_store(warp, lane, line, tensor, where, map_address, cta, offset, operation)
 
     return op
 
 
 def _issue_store(
-    warp: Any, lane: int, line: int, tensor: Tensor, where: tuple[int, ...], cta: Cta, offset: int, operation: str
+    warp: Any,
+    lane: int,
+    line: int,
+    tensor: Tensor,
+    where: tuple[int, ...],
+    map_address: int,
+    cta: Cta,
+    offset: int,
+    operation: str,
 ) -> None:
     unit = cta.unit
     held: list[Any] = []
@@ -245,6 +269,7 @@ def _issue_store(
     def read(op: AsyncOp) -> None:
         shared_span(cta, offset, tensor.smem_bytes, write=False)
         if unit.observed:
+            _report_map(op, map_address)
             start, count = tensor.bound.smem_range(offset)
             report(op, "shared", "read", ((start, start + count),), cta.rank)
         box = tensor.map
@@ -293,8 +318,8 @@ def prefetch(d: Decode) -> Op:
 
     def op(r: Registers) -> None:
         for lane in lanes_of(r[0].bits):
-            bound, where = source.resolve(r, lane)
-            bound.bound.check(where)
+            tensor_map, where, _ = source.resolve(r, lane)
+            tensor_map.bound.check(where)
 
     return op
 

@@ -7,7 +7,10 @@ from __future__ import annotations
 
 from ptxgen.emulator import events
 from ptxgen.emulator.decode import Decode, Op, instruction
-from ptxgen.emulator.values import Registers
+from ptxgen.emulator.instructions.access import Access
+from ptxgen.emulator.memory import GLOBAL_BASE
+from ptxgen.emulator.values import Registers, lane_value, lanes_of
+from ptxgen.hardware.tensor_map import TENSOR_MAP_BYTES
 
 
 @instruction("membar")
@@ -22,7 +25,9 @@ def membar(d: Decode) -> Op:
 @instruction("fence")
 def fence(d: Decode) -> Op:
     if d.flag("proxy"):
-        _proxy(d)
+        acquired = _proxy(d)
+        if acquired is not None:
+            return _acquire_map(d, acquired)
     elif d.flag("mbarrier_init"):
         d.require("release", "cluster")
     else:
@@ -34,7 +39,8 @@ def fence(d: Decode) -> Op:
     return _fence(d)
 
 
-def _proxy(d: Decode) -> None:
+def _proxy(d: Decode) -> Access | None:
+    """Takes a proxy fence; returns the tensor map that it acquires."""
     kind = d.choice("alias", "async", "async::generic", "tensormap::generic")
     if kind == "async":
         d.optional("global", "shared::cta", "shared::cluster")
@@ -46,9 +52,29 @@ def _proxy(d: Decode) -> None:
         order = d.choice("acquire", "release")
         d.choice("cta", "cluster", "gpu", "sys")
         if order == "acquire":
-            d.address()
-            if d.integer("the size") != 128:
-                d.fail("the size of fence.proxy.tensormap is 128")
+            acquired = Access(d, "", 16, 1)
+            if d.integer("the size") != TENSOR_MAP_BYTES:
+                d.fail(f"the size of fence.proxy.tensormap is {TENSOR_MAP_BYTES}")
+            return acquired
+    return None
+
+
+def _acquire_map(d: Decode, acquired: Access) -> Op:
+    """fence.proxy.tensormap::generic.acquire, of a map at a generic address."""
+    line, name = d.line, d.item.name
+
+    def op(r: Registers) -> None:
+        warp = r[0]
+        unit = warp.cta.unit
+        addresses = acquired.addresses(r)
+        for address in {lane_value(addresses, lane) for lane in lanes_of(warp.bits)}:
+            if address >= GLOBAL_BASE:
+                unit.launch.memory.read(address, TENSOR_MAP_BYTES)
+                if d.hooks:
+                    lanes = sum(1 << lane for lane in lanes_of(warp.bits) if lane_value(addresses, lane) == address)
+                    unit.emit(events.Fence(**unit.where(warp, lanes, line), name=name, address=address))
+
+    return op
 
 
 @instruction("tcgen05.fence::before_thread_sync", "tcgen05.fence::after_thread_sync")

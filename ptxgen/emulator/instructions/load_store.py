@@ -136,7 +136,8 @@ def _load(access: Access, outs: list[int], extend: list[Any], plain: bool, order
 
     def by_lane(r: Registers, addresses: Lanes) -> None:
         warp = r[0]
-        if local or (access.space == "" and addresses.item(0) >> 32 << 32 == LOCAL_WINDOW):
+        lead = addresses.item(_first(warp.bits))
+        if local or (access.space == "" and lead >> 32 << 32 == LOCAL_WINDOW):
             if not local:
                 addresses = addresses & np.uint64(MASK[32])
             block, offsets = access.local(r, addresses)
@@ -157,7 +158,7 @@ def _load(access: Access, outs: list[int], extend: list[Any], plain: bool, order
             for block, lanes, offsets, cta in groups:
                 bits = warp.bits if len(groups) == 1 else sum(1 << int(lane) for lane in lanes)
                 report_access(access, r, "read", order, block, offsets, cta, bits)
-        if not shared and addresses.item(0) >= GLOBAL_BASE:
+        if not shared and lead >= GLOBAL_BASE:
             mine = addresses if warp.active is None else addresses[warp.active]
             warp.cta.unit.log.lanes(False, line, mine, total)
 
@@ -182,6 +183,11 @@ def _load(access: Access, outs: list[int], extend: list[Any], plain: bool, order
             r[slot] = v
 
     return whole
+
+
+def _first(lanes: int) -> int:
+    """The lowest lane that takes part: what the others hold does not matter."""
+    return (lanes & -lanes).bit_length() - 1
 
 
 # -- stores -------------------------------------------------------------------------------------
@@ -256,7 +262,8 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
 
     def by_lane(r: Registers, addresses: Lanes, values: list[Value]) -> None:
         warp = r[0]
-        if local or (access.space == "" and addresses.item(0) >> 32 << 32 == LOCAL_WINDOW):
+        lead = addresses.item(_first(warp.bits))
+        if local or (access.space == "" and lead >> 32 << 32 == LOCAL_WINDOW):
             if not local:
                 addresses = addresses & np.uint64(MASK[32])
             block, offsets = access.local(r, addresses)
@@ -280,7 +287,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
                 report_access(access, r, "write", order, block, offsets, cta, bits)
         unit = warp.cta.unit
         unit.activity += 1
-        if groups[0][3] is None and addresses.item(int(groups[0][1][0])) >= GLOBAL_BASE:
+        if groups[0][3] is None and lead >= GLOBAL_BASE:
             _check_poison(warp, line, values, size)
             unit.log.lanes(True, line, addresses if warp.active is None else addresses[warp.active], total)
 
