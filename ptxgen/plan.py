@@ -58,6 +58,18 @@ class Operand:
     k: int
     element_bytes: int
     swizzle: Swizzle
+    shared: int = 1
+    """CTAs of the cluster that have the same rows: each loads a part and multicasts it to all."""
+
+    @property
+    def load_rows(self) -> int:
+        """Rows of one TMA load."""
+        return self.rows // self.shared
+
+    @property
+    def load_bytes(self) -> int:
+        """Bytes of one TMA load: a panel, or a CTA's part of it."""
+        return self.panel_bytes // self.shared
 
     @property
     def panel_k(self) -> int:
@@ -221,8 +233,8 @@ def _plan(spec: GemmSpec) -> Plan:
     swizzle = swizzle_of_span(span)
     chip = target(spec.target)
     return Plan(
-        a=Operand(rows=tile.m // spec.cta_group, swizzle=swizzle, **operand),
-        b=Operand(rows=tile.n // spec.cta_group, swizzle=swizzle, **operand),
+        a=Operand(rows=tile.m // spec.cta_group, swizzle=swizzle, shared=spec.multicast[0], **operand),
+        b=Operand(rows=tile.n // spec.cta_group, swizzle=swizzle, shared=spec.multicast[1], **operand),
         staging=Staging(
             rows=tile.m // spec.consumers // spec.cta_group,
             columns=columns,

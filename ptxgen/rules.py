@@ -77,9 +77,12 @@ def violations(spec: GemmSpec) -> list[str]:
             built = ", ".join(str(item) for item in _BUILT[name])
             found.append(f"{name}={value} is not built yet (built: {built})")
     pair = spec.step in (8, 9)
-    wanted = (2, 1, 1) if pair else (1, 1, 1)
-    if spec.cluster != wanted:
-        found.append(f"cluster={spec.cluster} is not built yet for step {spec.step} (built: {wanted})")
+    clusters = _clusters(spec, pair)
+    if spec.cluster not in clusters:
+        built = ", ".join(map(str, clusters))
+        found.append(f"cluster={spec.cluster} is not built yet for step {spec.step} (built: {built})")
+    elif not pair and spec.cluster != (1, 1, 1):
+        found += _multicast_violations(spec)
     if (spec.cta_group == 2) != pair:
         found.append(f"cta_group={spec.cta_group}: step {spec.step} has cta_group={1 + pair}")
     if spec.epilogue.ops:
@@ -88,6 +91,29 @@ def violations(spec: GemmSpec) -> list[str]:
     possible = not found and not shape and 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH
     plan = _plan_violations(spec) if possible else []
     return found + shape + _pipeline_violations(spec) + _scheduler_violations(spec) + plan
+
+
+def _clusters(spec: GemmSpec, pair: bool) -> tuple[tuple[int, int, int], ...]:
+    if pair:
+        return ((2, 1, 1),)
+    if spec.step == 10 and spec.target == "sm_90a":
+        return ((1, 1, 1), (2, 1, 1), (1, 2, 1))
+    return ((1, 1, 1),)
+
+
+def _multicast_violations(spec: GemmSpec) -> list[str]:
+    """Of a cluster whose CTAs each load a part of the operand that they share."""
+    found = []
+    if spec.scheduler.kind != "persistent":
+        found.append(f"scheduler.kind={spec.scheduler.kind}: clusters of {spec.cluster_ctas} need persistent CTAs")
+    name, rows, ctas = (
+        ("A", spec.tile.m, spec.cluster[1]) if spec.cluster[1] > 1 else ("B", spec.tile.n, spec.cluster[0])
+    )
+    if rows % (8 * ctas):
+        found.append(
+            f"cluster={spec.cluster}: {rows} rows of {name} in {ctas} parts, but a part is whole groups of 8 rows"
+        )
+    return found
 
 
 def _tile_violations(spec: GemmSpec) -> list[str]:

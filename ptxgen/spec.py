@@ -118,6 +118,20 @@ class GemmSpec:
         return math.prod(self.cluster)
 
     @property
+    def multicast(self) -> tuple[int, int]:
+        """CTAs that share their rows of A, and of B: those beside each other along N, and along M.
+
+        The CTAs of a cta_group::2 pair share an MMA instead.
+        """
+        return (self.cluster[1], self.cluster[0]) if self.cta_group == 1 else (1, 1)
+
+    @property
+    def cluster_tile(self) -> Tile:
+        """The output tile of a cluster; a cta_group::2 pair has one tile."""
+        along_n, along_m = self.multicast
+        return Tile(m=self.tile.m * along_m, n=self.tile.n * along_n, k=self.tile.k)
+
+    @property
     def consumer_warp(self) -> int:
         """The first warp that multiplies."""
         return 4 if self.roles == "specialized" and self.target == "sm_90a" else 0

@@ -90,6 +90,8 @@ class Stage:
     consumed: bool = True
     uncommitted: bool = False
     reads: list[tuple[Key, int]] = field(default_factory=list)
+    before: list[tuple[Key, int]] = field(default_factory=list)
+    """The reads that ended before the present filling began: every load of it must know them to be over."""
     rows: dict[int, int] = field(default_factory=dict)
 
 
@@ -110,10 +112,11 @@ class SharedMemory:
         stage = self.stage(place)
         if stage.uncommitted:
             raise ProtocolError(f"{place} is loaded while MMAs that read it are not committed to any barrier")
-        self._require_read(warp, place, stage, "loads into")
+        if stage.filled != filled:
+            stage.before, stage.reads = stage.reads, []
+        self._require_read(warp, place, stage.before, "loads into")
         if not stage.consumed and stage.filled != filled:
             raise ProtocolError(f"{place} is loaded again before it is read")
-        stage.reads.clear()
         stage.filled, stage.consumed = filled, False
 
     def multiply(self, warp: Warp, place: Place) -> None:
@@ -140,7 +143,7 @@ class SharedMemory:
     def write(self, warp: Warp, place: Place) -> None:
         """Threads of the warp write `place`."""
         stage = self.stage(place)
-        self._require_read(warp, place, stage, "writes")
+        self._require_read(warp, place, stage.reads, "writes")
         warp.rows += 1
         stage.rows[warp.index] = warp.rows
 
@@ -164,8 +167,8 @@ class SharedMemory:
             what = "the warps that wrote it have done so and fenced their writes for the async proxy"
             warp.require(("rows", writer), count, doing, place, what)
 
-    def _require_read(self, warp: Warp, place: Place, stage: Stage, doing: str) -> None:
-        for key, count in stage.reads:
+    def _require_read(self, warp: Warp, place: Place, reads: list[tuple[Key, int]], doing: str) -> None:
+        for key, count in reads:
             what = "the TMA stores that read it are over" if key[0] == "read" else "the MMAs that read it are over"
             warp.require(key, count, doing, place, what)
 

@@ -248,7 +248,7 @@ class MapAddress(Op):
 
     dst: Register
     address: Register
-    rank: int
+    rank: Register | int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -347,7 +347,8 @@ class PrefetchTensorMap(Op):
 class TmaLoad(Op):
     """Copy one box into shared memory; its bytes complete on the mbarrier.
 
-    cta_group 2: the mbarrier may be the one of the pair's other CTA.
+    cta_group 2: the mbarrier may be the one of the pair's other CTA. mask: CTAs of the cluster (a bit
+    each) that get the box, each at the same place and reported on the same mbarrier of its own.
     """
 
     cta_group: int = 1
@@ -356,6 +357,7 @@ class TmaLoad(Op):
     tensor_map: Register
     coordinates: tuple[Register, ...]
     barrier: Address
+    mask: Register | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -299,7 +299,7 @@ class Simulation:
         base = self._value(warp, op.address)
         if not isinstance(base, Place):
             raise ProtocolError(f"{op.address} is not the address of a declared buffer or barrier")
-        warp.env[op.dst.name] = base._replace(rank=op.rank)
+        warp.env[op.dst.name] = base._replace(rank=self._value(warp, op.rank))
 
     def descriptor_base(self, warp: Warp, op: ir.DescriptorBase, lanes: int) -> None:
         warp.env[op.dst.name] = self._value(warp, op.address)
@@ -361,9 +361,25 @@ class Simulation:
         self._check_range(target, op.dst.offset, op.box_bytes)
         if target.rank != warp.rank or (signal.rank != warp.rank and op.cta_group == 1):
             raise ProtocolError(f"a load by CTA {warp.rank} into {target} cannot signal {signal}")
-        barrier = self._mbarrier(warp, signal, "async init")
-        self._smem.load(warp, target, barrier.end_of_phase)
-        barrier.bring(op.box_bytes)
+        copies = [(target, signal)]
+        if op.mask is not None:
+            ranks = self._ranks(warp, op.mask, "a load")
+            copies = [(target._replace(rank=rank), signal._replace(rank=rank)) for rank in ranks]
+        for place, told in copies:
+            barrier = self._mbarrier(warp, told, "async init")
+            self._smem.load(warp, place, barrier.end_of_phase)
+            if place.rank != warp.rank:
+                barrier.from_afar["load", warp.index] = (1, barrier.completed + 1)
+            barrier.bring(op.box_bytes)
+
+    def _ranks(self, warp: Warp, mask: Register | None, what: str) -> list[int]:
+        """The CTAs that a mask names; with none, the warp's own."""
+        if mask is None:
+            return [warp.rank]
+        bits = self._value(warp, mask)
+        if not bits or bits >> self._program.cluster_ctas:
+            raise ProtocolError(f"{what} to CTAs {bits:#x} of {self._program.cluster_ctas}")
+        return [rank for rank in range(self._program.cluster_ctas) if bits >> rank & 1]
 
     def mma(self, warp: Warp, op: ir.Mma, lanes: int) -> None:
         _require_one(lanes, "issue an MMA")
@@ -377,12 +393,7 @@ class Simulation:
     def commit_mma(self, warp: Warp, op: ir.CommitMma, lanes: int) -> None:
         place = self._place(warp, op.address)
         _require_one(lanes, f"commit MMAs to {place}")
-        ranks = [warp.rank]
-        if op.mask is not None:
-            mask = self._value(warp, op.mask)
-            ranks = [rank for rank in range(self._program.cluster_ctas) if mask >> rank & 1]
-            if not mask or mask >> self._program.cluster_ctas:
-                raise ProtocolError(f"a commit to CTAs {mask:#x} of {self._program.cluster_ctas}")
+        ranks = self._ranks(warp, op.mask, "a commit")
         barriers = [self._mbarrier(warp, place._replace(rank=rank), "async init") for rank in ranks]
         ends = {rank: barrier.end_of_phase for rank, barrier in zip(ranks, barriers, strict=True)}
         self._smem.commit(warp, ends)

@@ -141,9 +141,11 @@ def _needed(program: Program) -> frozenset[str]:
             elif isinstance(op, ir.ArriveExpect):
                 roots.update(names(op.transaction_bytes, op.address.base))
             elif isinstance(op, ir.MapAddress):
-                roots.update(names(op.address))
+                roots.update(names(op.address, op.rank))
             elif isinstance(op, ir.CommitMma):
                 roots.update(names(op.mask))
+            elif isinstance(op, ir.TmaLoad):
+                roots.update(names(op.mask, op.dst.base, op.barrier.base))
             elif isinstance(op, ir.SyncNamedBarrier):
                 roots.update(names(op.id))
             elif isinstance(op, ir.Mma):

@@ -78,11 +78,19 @@ STEPS: dict[int, Step] = {
                 "scheduler": _PERSISTENT,
             },
         ),
+        Step(
+            number=10,
+            title="beyond the tutorial: what made each target faster",
+            targets=("sm_90a",),
+            choices={"roles": "specialized", "scheduler": _PERSISTENT},
+        ),
     )
 }
 LADDER = range(1, 11)
+_LARGE: Mapping[str, Any] = {"consumers": 2, "tile": Tile(m=128, n=256, k=64)}
 _TARGET_CHOICES: dict[tuple[str, int], Mapping[str, Any]] = {
-    ("sm_90a", 7): {"consumers": 2, "tile": Tile(m=128, n=256, k=64), "pipe_depth": 3}
+    ("sm_90a", 7): {**_LARGE, "pipe_depth": 3},
+    ("sm_90a", 10): {**_LARGE, "pipe_depth": 3, "cluster": (2, 1, 1)},
 }
 
 

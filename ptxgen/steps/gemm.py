@@ -184,7 +184,7 @@ class GemmKernel:
             return Parameter(name=name, kind="tensor_map", comment=f"{shape} {kind}, box {box}, {swizzle}")
 
         def operand(name: str, shape: str, item: Operand) -> Parameter:
-            box = f"{item.panel_k} x {item.rows}"
+            box = f"{item.panel_k} x {item.load_rows}"
             return tensor_map(name, shape, spec.operand_type, box, swizzle_text(item))
 
         span = plan.staging.panel_span
@@ -344,7 +344,7 @@ class GemmKernel:
         with self._one_thread(label):
             self._expect(walker)
             a, b = self.plan.a, self.plan.b
-            self._load_panels(walker, a, "a_map", k, self._schedule.m_coord, 0)
+            self._load_panels(walker, a, "a_map", k, self._schedule.a_coord, 0)
             self._load_panels(walker, b, "b_map", k, self._schedule.b_coord, a.tile_bytes)
         builder.integer("add.u32", self._load_k_tile, self._load_k_tile, 1, comment="next K tile to load")
         self.advance(walker)
@@ -374,13 +374,18 @@ class GemmKernel:
             builder.emit(
                 TmaLoad(
                     cta_group=self.spec.cta_group,
-                    box_bytes=operand.panel_bytes,
-                    dst=at(walker.buffer, offset + panel * operand.panel_bytes),
+                    box_bytes=operand.load_bytes,
+                    dst=at(self._part(walker, operand), offset + panel * operand.panel_bytes),
                     tensor_map=builder.registers[tensor_map],
                     coordinates=(now, row),
                     barrier=at(self._signal(walker)),
+                    mask=builder.registers["cluster_mask"] if operand.shared > 1 else None,
                 )
             )
+
+    def _part(self, walker: Walker, operand: Operand) -> Register:
+        """Where this CTA's part of the operand begins, but for the operand's offset in the stage."""
+        return walker.buffer
 
     def wait_loaded(self, walker: Walker) -> None:
         """Wait until the loads of the cursor's stage have landed."""
@@ -428,11 +433,19 @@ class GemmKernel:
         assert cursor.stage is not None
         self.builder.emit(StageAddress(dst=dst, base=base, stage=cursor.stage, stride=stride, comment=comment))
 
-    def _wait(self, label: str, barrier: Register, phase: Register, comment: str) -> None:
+    def _wait(self, label: str, barrier: Register, phase: Register, comment: str, *, cluster: bool = False) -> None:
         builder = self.builder
         done = builder.register("phase_done", "mma", "pred")
-        label = builder.label(label)
-        builder.emit(WaitBarrier(label=label, done=done, address=at(barrier), parity=phase, comment=comment))
+        builder.emit(
+            WaitBarrier(
+                label=builder.label(label),
+                done=done,
+                address=at(barrier),
+                parity=phase,
+                cluster=cluster,
+                comment=comment,
+            )
+        )
 
     # ---- the whole --------------------------------------------------------------------------
 

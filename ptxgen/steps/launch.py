@@ -17,9 +17,9 @@ Expression = int | str | list[Any]
 
 def launch_description(spec: GemmSpec) -> dict[str, Any]:
     """The JSON object described in docs/launch.md."""
-    plan, tile = spec.plan, spec.tile
-    m_tiles: Expression = ["ceil_div", "M", tile.m]
-    n_tiles: Expression = ["ceil_div", "N", tile.n]
+    plan, tile, cluster_tile = spec.plan, spec.tile, spec.cluster_tile
+    m_tiles: Expression = ["ceil_div", "M", cluster_tile.m]
+    n_tiles: Expression = ["ceil_div", "N", cluster_tile.n]
     tiles: Expression = ["product", m_tiles, n_tiles]
     persistent = spec.scheduler.kind == "persistent"
     grouped = spec.scheduler.order == "grouped"
@@ -57,7 +57,7 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
         "entry": f"gemm_step{spec.step}",
         "grid": grid,
         "block": [spec.threads, 1, 1],
-        "cluster": list(spec.cluster),
+        "cluster": [spec.cluster_ctas, 1, 1],
         "dynamic_smem_bytes": plan.smem_bytes,
         "buffers": [
             _buffer("A", spec.operand_type, "M", "K", "input"),
@@ -152,7 +152,7 @@ def _pitch(kind: str, columns: str) -> Expression:
 def _box(operand: Operand) -> dict[str, int]:
     return {
         "inner": operand.panel_k,
-        "rows": operand.rows,
+        "rows": operand.load_rows,
         "span": operand.swizzle.span_bytes,
     }
 

@@ -20,7 +20,6 @@ from ptxgen.ir.ops import (
     Section,
     SetConstant,
     StageAddress,
-    WaitBarrier,
 )
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
@@ -137,18 +136,8 @@ class PairKernel(TmemKernel):
         if barrier != "acc_empty":
             super()._wait_accumulator(label, barrier, cursor, comment)
             return
-        builder = self.builder
         assert cursor.phase is not None
-        builder.emit(
-            WaitBarrier(
-                label=builder.label(label),
-                done=builder.register("phase_done", "mma", "pred"),
-                address=at(self._barrier_of(barrier, cursor)),
-                parity=cursor.phase,
-                cluster=True,
-                comment=comment,
-            )
-        )
+        self._wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment, cluster=True)
 
     def _returned_to(self, cursor: Cursor) -> Register:
         leader = self.builder.registers["leader_acc_empty"]

@@ -20,6 +20,7 @@ class Schedule:
         self._builder = builder
         self._scheduler = spec.scheduler
         self._tile = spec.tile
+        self._cluster_tile = spec.cluster_tile
         self.persistent = spec.scheduler.kind == "persistent"
         self._by_id = self.persistent or spec.scheduler.order == "grouped"
         self._grouped = spec.scheduler.order == "grouped"
@@ -33,7 +34,12 @@ class Schedule:
         self.m_coord = builder.register("m_coord", _GROUP)
         self.n_coord = builder.register("n_coord", _GROUP)
         self._pair = spec.cta_group == 2
-        self.b_coord = builder.register("b_coord", _GROUP) if self._pair else self.n_coord
+        self._plan = spec.plan
+        self._cluster = spec.cluster
+        self._walker = "pair" if self._pair else "cluster" if spec.cluster_ctas > 1 else "CTA"
+        shares_a, shares_b = (shared > 1 for shared in spec.multicast)
+        self.a_coord = builder.register("a_coord", _GROUP) if shares_a else self.m_coord
+        self.b_coord = builder.register("b_coord", _GROUP) if self._pair or shares_b else self.n_coord
 
     def set_up(self) -> None:
         """Read the tile counts and compute what the order needs, once per CTA."""
@@ -74,13 +80,14 @@ class Schedule:
         tile = builder.register("tile", _GROUP)
         grid = builder.register("grid_size", _GROUP)
         leave = builder.register("no_tile_left", _GROUP, "pred")
+        alone = self._walker == "CTA"
         builder.emit(
-            Section(comment=f"output tiles: this {'pair' if self._pair else 'CTA'}'s id, then every grid-th"),
-            ReadSpecial(dst=tile, special="%clusterid.x" if self._pair else "%ctaid.x", comment="first tile"),
+            Section(comment=f"output tiles: this {self._walker}'s id, then every grid-th"),
+            ReadSpecial(dst=tile, special="%ctaid.x" if alone else "%clusterid.x", comment="first tile"),
             ReadSpecial(
                 dst=grid,
-                special="%nclusterid.x" if self._pair else "%nctaid.x",
-                comment="pairs in the grid" if self._pair else "CTAs in the grid",
+                special="%nctaid.x" if alone else "%nclusterid.x",
+                comment=f"{self._walker}s in the grid",
             ),
         )
         head = Compare(opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"])
@@ -119,8 +126,8 @@ class Schedule:
             else:
                 builder.emit(RowMajorTile(**common, n_tiles=registers["n_tiles"], comment="row-major order"))
         for axis, tile_register, coord, size in (
-            ("row", self._m_tile, self.m_coord, self._tile.m),
-            ("column", self._n_tile, self.n_coord, self._tile.n),
+            ("row", self._m_tile, self.m_coord, self._cluster_tile.m),
+            ("column", self._n_tile, self.n_coord, self._cluster_tile.n),
         ):
             builder.integer("mul.lo.u32", coord, tile_register, size, comment=f"first {axis} of the tile")
         if self._pair:
@@ -128,6 +135,21 @@ class Schedule:
             m, n = self._tile.m // 2, self._tile.n // 2
             builder.integer("mad.lo.u32", self.m_coord, rank, m, self.m_coord, comment="rows of this CTA")
             builder.integer("mad.lo.u32", self.b_coord, rank, n, self.n_coord, comment="rows of B of this CTA")
+        elif self._walker == "cluster":
+            self._locate_in_cluster()
+
+    def _locate_in_cluster(self) -> None:
+        """This CTA's tile in the cluster's, and the part that it loads of the operand that they share."""
+        builder, rank = self._builder, self._builder.registers["rank"]
+        a, b = self._plan.a, self._plan.b
+        if self._cluster[0] > 1:
+            m, n = self.m_coord, self.n_coord
+            builder.integer("mad.lo.u32", m, rank, self._tile.m, m, comment="rows of this CTA")
+            builder.integer("mad.lo.u32", self.b_coord, rank, b.load_rows, n, comment="rows of B that it loads")
+        else:
+            m, n = self.m_coord, self.n_coord
+            builder.integer("mad.lo.u32", n, rank, self._tile.n, n, comment="columns of this CTA")
+            builder.integer("mad.lo.u32", self.a_coord, rank, a.load_rows, m, comment="rows of A that it loads")
 
     def _tile_id(self) -> Register:
         if self.persistent:

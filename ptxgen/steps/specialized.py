@@ -86,7 +86,7 @@ class SpecializedKernel(GemmKernel):
             yield
             builder.scope = ""
             if self.roles_end:
-                builder.emit(Return())
+                self._end_role()
         self._roles.append(
             Role(
                 name=name,
@@ -98,6 +98,10 @@ class SpecializedKernel(GemmKernel):
                 registers=registers,
             )
         )
+
+    def _end_role(self) -> None:
+        """The last thing that a role's warps do."""
+        self.builder.emit(Return())
 
     @contextmanager
     def load_loop(self) -> Iterator[None]:
@@ -114,7 +118,9 @@ class SpecializedKernel(GemmKernel):
         """Wait until the cursor's stage is released."""
         address = self._released_of(walker.cursor)
         assert walker.cursor.phase is not None
-        self._wait("wait_free", address, walker.cursor.phase, "the stage is free")
+        self._wait(
+            "wait_free", address, walker.cursor.phase, "the stage is free", cluster=self.spec.multicast != (1, 1)
+        )
 
     def _released_of(self, cursor: Cursor) -> Register:
         address = self.builder.register(f"{cursor.name}_released", cursor.name)
@@ -181,10 +187,14 @@ class WarpgroupKernel(SpecializedKernel):
 
     def _release(self, cursor: Cursor, label: str) -> None:
         builder = self.builder
-        address = self._released_of(cursor)
+        arrivals = self._release_arrivals(cursor)
         with builder.guard(label, self._elected, comment="one lane a warp"):
-            builder.emit(Arrive(address=at(address), comment="this warp has read the stage"))
+            builder.emit(*arrivals)
         builder.emit(AdvanceCursor(cursor=cursor, comment="next stage to release"))
+
+    def _release_arrivals(self, cursor: Cursor) -> list[Arrive]:
+        """How one lane says that its warp has read the cursor's stage."""
+        return [Arrive(address=at(self._released_of(cursor)), comment="this warp has read the stage")]
 
 
 class TmemKernel(SpecializedKernel):

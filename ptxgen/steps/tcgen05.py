@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxgen.hardware.instruction_descriptor import InstructionDescriptor
-from ptxgen.hardware.smem_descriptor import SmemDescriptor
+from ptxgen.hardware.smem_descriptor import MAX_SMEM_OFFSET, SmemDescriptor
 from ptxgen.ir.declarations import Address, Cursor, Hex, Register
 from ptxgen.ir.ops import (
     AllocTmem,
@@ -284,6 +284,10 @@ def describe_stage_0(builder: Builder, spec: GemmSpec, ring: Register, bases: di
     """SMEM descriptors of A and B in stage 0 of the ring."""
     plan = spec.plan
     low = builder.register("desc_low", _GROUP)
+    if spec.multicast != (1, 1):
+        inside = builder.register("ring_in_cta", _GROUP)
+        mask = Hex(value=MAX_SMEM_OFFSET)
+        ring = builder.integer("and.b32", inside, ring, mask, comment="without the CTA's rank, for descriptors")
     for name, operand, offset in (("a", plan.a, 0), ("b", plan.b, plan.a.tile_bytes)):
         fields = SmemDescriptor(
             start_address=0,

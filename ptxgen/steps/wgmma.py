@@ -24,7 +24,7 @@ class Wgmma:
         self._plan = spec.plan
         self._bases = {name: builder.register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self._acc = builder.register("acc", "epilogue", count=self._plan.accumulator_registers)
-        self.release_arrivals = 4 * spec.consumers
+        self.release_arrivals = 4 * spec.consumers * spec.cluster_ctas
         self.writer = FragmentWriter(builder, spec)
 
     def allocate(self, slot: Address) -> None:

@@ -220,7 +220,7 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
     with pytest.raises(SpecError, match=r"step 10 for sm_100a is not possible:\n  - it is not built yet"):
         step(10)
     with pytest.raises(
-        SpecError, match=r"step 3 for sm_90a is not possible:\n  - it is not built yet \(built: 4, 5, 6, 7\)"
+        SpecError, match=r"step 3 for sm_90a is not possible:\n  - it is not built yet \(built: 4, 5, 6, 7, 10\)"
     ):
         step(3, target="sm_90a")
 
@@ -281,7 +281,8 @@ def test_json_and_command_line_bring_back_the_spec(specs: SearchStrategy[GemmSpe
 
 
 def test_the_hash_says_what_was_chosen_and_nothing_else() -> None:
-    specs = [*(step(number) for number in STEPS), *(step(number).replace(pipe_depth=3) for number in (5, 6, 7))]
+    numbers = [number for number, known in STEPS.items() if "sm_100a" in known.targets]
+    specs = [*(step(number) for number in numbers), *(step(number).replace(pipe_depth=3) for number in (5, 6, 7))]
     hashes = [spec.hash for spec in specs]
     assert len(set(hashes)) == len(specs)
     assert all(re.fullmatch(r"[0-9a-f]{16}", value) for value in hashes)

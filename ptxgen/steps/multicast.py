@@ -1,0 +1,88 @@
+"""MulticastKernel: CTAs of a cluster, each with its own tile, that share the rows of one operand.
+
+Each CTA loads its part of the shared operand and multicasts it, so that a stage is in both CTAs at half
+the reads. A stage may be refilled when the consumers of both CTAs have read it, since each producer
+writes into both; all bytes of a CTA's stage complete on its own mbarrier, whoever loads them.
+"""
+
+from __future__ import annotations
+
+from ptxgen.ir.declarations import Cursor, Hex, Register
+from ptxgen.ir.ops import Arrive, ClusterBarrier, MapAddress, ReadSpecial, SetConstant
+from ptxgen.plan import Operand
+from ptxgen.spec import GemmSpec
+from ptxgen.steps.builder import at
+from ptxgen.steps.gemm import Walker
+from ptxgen.steps.specialized import WarpgroupKernel
+
+_GROUP = "cluster"
+
+
+class MulticastKernel(WarpgroupKernel):
+    """The verbs of step 7 for one CTA or for two that share an operand."""
+
+    def __init__(self, spec: GemmSpec) -> None:
+        super().__init__(spec)
+        self._clustered = spec.cluster_ctas > 1
+
+    # ---- set-up and end ---------------------------------------------------------------------
+
+    def _name_constants(self) -> None:
+        super()._name_constants()
+        if not self._clustered:
+            return
+        builder, registers = self.builder, self.builder.registers
+        rank = builder.register("rank", _GROUP)
+        builder.emit(ReadSpecial(dst=rank, special="%cluster_ctarank", comment="CTA of the cluster"))
+        mask = builder.register("cluster_mask", _GROUP, "b16")
+        builder.emit(SetConstant(dst=mask, value=Hex(value=0b11), comment="both CTAs of the cluster"))
+        peer = builder.register("peer", _GROUP)
+        builder.integer("xor.b32", peer, rank, 1, comment="the other CTA")
+        builder.emit(
+            MapAddress(
+                dst=builder.register("peer_released", _GROUP),
+                address=registers["released"],
+                rank=peer,
+                comment="released in the other CTA",
+            )
+        )
+        shared = self.plan.a if self.plan.a.shared > 1 else self.plan.b
+        part = builder.register("part_offset", _GROUP)
+        builder.integer("mul.lo.u32", part, rank, shared.load_bytes, comment="of this CTA's part in a shared panel")
+
+    def _meet(self, comment: str) -> None:
+        if not self._clustered:
+            super()._meet(comment)
+            return
+        self.builder.emit(ClusterBarrier(comment=f"{comment}, in both CTAs"))
+
+    def _end_role(self) -> None:
+        if self._clustered:
+            self.builder.emit(ClusterBarrier(comment="nothing more arrives in either CTA"))
+        super()._end_role()
+
+    # ---- the producer -----------------------------------------------------------------------
+
+    def _visit(self, walker: Walker, *, buffer: bool) -> None:
+        super()._visit(walker, buffer=buffer)
+        if buffer and self._clustered:
+            part = self._shared_part(walker)
+            offset = self.builder.registers["part_offset"]
+            self.builder.integer("add.u32", part, walker.buffer, offset, comment="this CTA's part of what they share")
+
+    def _shared_part(self, walker: Walker) -> Register:
+        return self.builder.register(f"{walker.cursor.name}_part", walker.cursor.name)
+
+    def _part(self, walker: Walker, operand: Operand) -> Register:
+        return self._shared_part(walker) if operand.shared > 1 else super()._part(walker, operand)
+
+    # ---- the consumers ----------------------------------------------------------------------
+
+    def _release_arrivals(self, cursor: Cursor) -> list[Arrive]:
+        arrivals = super()._release_arrivals(cursor)
+        if self._clustered:
+            peer = self.builder.register(f"{cursor.name}_peer", cursor.name)
+            base = self.builder.registers["peer_released"]
+            self._stage_address(peer, base, cursor, 8, "the same in the other CTA")
+            arrivals.append(Arrive(address=at(peer), remote=True, comment="its producer writes here too"))
+        return arrivals

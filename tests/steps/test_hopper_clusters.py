@@ -1,0 +1,123 @@
+"""Step 10 on sm_90a, whatever is chosen: the right D on the emulator, in every order of asynchronous work."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+import ptxgen
+from ptxgen.device.emulated import EmulatedDevice
+from ptxgen.errors import ProgramError, SpecError
+from ptxgen.ir import ops as ir
+from ptxgen.ir.checks import check
+from ptxgen.spec import GemmSpec
+from ptxgen.steps.multicast import MulticastKernel
+from ptxgen.steps.step10 import _wgmma
+
+POLICIES = [("eager", 0), ("late", 0), ("random", 1)]
+
+
+def spec(**changes: Any) -> GemmSpec:
+    return ptxgen.step(10, target="sm_90a").replace(**changes)
+
+
+SMALL: dict[str, Any] = {"tile": {"m": 128, "n": 64, "k": 64}, "consumers": 2}
+SPECS = {
+    "usual": spec(),
+    "along m": spec(cluster=(2, 1, 1), pipe_depth=2, **SMALL),
+    "along n": spec(cluster=(1, 2, 1), pipe_depth=3, **SMALL),
+    "alone": spec(cluster=(1, 1, 1), **SMALL),
+    "256 rows": spec(tile={"m": 256, "n": 128}),
+    "256 rows along n": spec(tile={"m": 256, "n": 128}, cluster=(1, 2, 1)),
+    "slices": spec(pipe_depth=4, epilogue={"staging": "slices"}),
+    "two slices": spec(pipe_depth=4, epilogue={"staging": "slices", "slice_n": 32, "staging_buffers": 2}),
+    "panels": spec(tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2),
+    "panels along n": spec(tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2, cluster=(1, 2, 1)),
+    "no swizzle": spec(tile={"m": 64, "n": 48, "k": 32}, consumers=1, operand_swizzle=16),
+}
+
+
+def require_product(chosen: GemmSpec, policy: tuple[str, int], shape: tuple[int, int, int], grid: int) -> None:
+    """Integers, whose sums are exact: D is the product rounded once, in every element."""
+    device = EmulatedDevice("sm_90a", policy=policy[0], seed=policy[1], workers=1)
+    m, n, k = shape
+    rng = np.random.default_rng(m + n + k)
+    a = rng.integers(-5, 6, (m, k)).astype(np.float16)
+    b = rng.integers(-5, 6, (n, k)).astype(np.float16)
+    d = ptxgen.compile(chosen, device=device)(a, b, grid=(grid, 1, 1))
+    np.testing.assert_array_equal(d, (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float16))
+
+
+def shapes(chosen: GemmSpec) -> Iterator[tuple[int, int, int]]:
+    """One CTA's tile alone, so that the other CTA of a cluster has none; odd counts; edges on every side."""
+    tile, depth = chosen.tile, chosen.pipe_depth
+    yield tile.m, tile.n, tile.k
+    yield 2 * tile.m + 1, 2 * tile.n + 9, tile.k * (2 * depth + 1) - 3
+    yield tile.m - 7, 3 * tile.n - 5, tile.k * depth + 8
+
+
+@pytest.mark.parametrize("name", SPECS)
+def test_the_product_is_right(name: str) -> None:
+    """Every spec, with policies and grids in turn."""
+    for index, shape in enumerate(shapes(SPECS[name])):
+        require_product(SPECS[name], POLICIES[index % 3], shape, (2, 4, 40)[index % 3])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("policy", POLICIES, ids=lambda p: f"{p[0]}{p[1]}")
+@pytest.mark.parametrize("name", SPECS)
+def test_every_shape(name: str, policy: tuple[str, int]) -> None:
+    for grid in (2, 4, 40):
+        for shape in [*shapes(SPECS[name]), (1, 1, 1), (300, 200, 72)]:
+            require_product(SPECS[name], policy, shape, grid)
+
+
+class Local(MulticastKernel):
+    """Consumers release their own CTA's stage only, though the other CTA writes there too."""
+
+    def _release_arrivals(self, cursor: Any) -> list[ir.Arrive]:
+        return [*super()._release_arrivals(cursor)[:1]] * 2
+
+
+class Hasty(MulticastKernel):
+    """CTAs end without waiting for each other."""
+
+    def _end_role(self) -> None:
+        self.builder.emit(ir.Return())
+
+
+class Unmet(MulticastKernel):
+    """Each CTA goes ahead when its own mbarriers are there."""
+
+    def _meet(self, comment: str) -> None:
+        self.builder.emit(ir.CtaBarrier(comment=comment))
+
+
+@pytest.mark.parametrize(
+    ("broken", "rule"),
+    [
+        (Local, "the MMAs that read it are over"),
+        (Hasty, "may end before an arrival of another CTA"),
+        (Unmet, "without knowing that it is initialised"),
+    ],
+)
+def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> None:
+    with pytest.raises(ProgramError, match=rule):
+        check(_wgmma(broken(spec())))
+
+
+@pytest.mark.parametrize(
+    ("changes", "rule"),
+    [
+        ({"cluster": (2, 2, 1)}, r"cluster=\(2, 2, 1\) is not built yet for step 10"),
+        ({"scheduler": {"kind": "grid"}}, "clusters of 2 need persistent CTAs"),
+        ({"tile": {"n": 248}}, "248 rows of B in 2 parts"),
+        ({"pipe_depth": 5}, "shared memory: control 1024"),
+    ],
+)
+def test_refusals(changes: dict[str, Any], rule: str) -> None:
+    with pytest.raises(SpecError, match=rule):
+        spec(**changes)
