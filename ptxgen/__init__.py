@@ -6,6 +6,7 @@
     text = ptxgen.emit(spec.replace(pipe_depth=4))     # PTX
     kernel = ptxgen.compile(spec, device="emulator")
     d = kernel(a, b)                                   # D = A @ B.T
+    ptxgen.best(4096, 4096, 4096).spec                 # the fastest that is known; .why says why
 
 Everything is imported when it is first used: emitting PTX loads neither NumPy nor CUDA.
 """
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from ptxgen.spec import GemmSpec
     from ptxgen.steps import step
     from ptxgen.toolchain import assemble
+    from ptxgen.tuning.best import best
 
 __version__ = "0.1.0"
 
@@ -35,6 +37,7 @@ __all__ = [
     "PtxgenError",
     "__version__",
     "assemble",
+    "best",
     "compile",
     "emit",
     "load",
@@ -48,6 +51,7 @@ _HOME = {
     "Kernel": "ptxgen.device.kernel",
     "PtxgenError": "ptxgen.errors",
     "assemble": "ptxgen.toolchain",
+    "best": "ptxgen.tuning.best",
     "compile": "ptxgen.device.kernel",
     "emit": "ptxgen.render",
     "load": "ptxgen.device.kernel",

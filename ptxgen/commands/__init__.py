@@ -25,7 +25,9 @@ _COMMANDS = {
     "diff": "Say what changed between two kernels.",
     "explain": "Explain a kernel, or a line of it.",
     "report": "Write a page about a kernel: pipeline, memory, barriers, findings, PTX.",
+    "best": "Choose the kernel for a problem size, and say why.",
     "bench": "Time a kernel on a GPU beside cuBLAS.",
+    "tune": "Search the fastest kernels for problem sizes on a GPU.",
     "launch-template": "Print a launch description to fill in for PTX from elsewhere.",
     "cache": "Show or clear the cubins kept on disk.",
 }

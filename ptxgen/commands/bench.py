@@ -93,7 +93,7 @@ def bench(
     expect, description = kernel.expectation, kernel.description
     types = tuple(description.buffer(name).element_type for name in (expect.a, expect.b, expect.d))
     library = open_library(device, types)
-    telemetry = Telemetry(_pci_address(device))
+    telemetry = Telemetry(device.pci_address)
     stopwatch = Stopwatch(device, telemetry)
     environment = _environment(kernel, device, library) | telemetry.limits()
     for line in environment_lines(environment, ("gpu", "driver", "library", "blas", "kernel", "compiler")):
@@ -206,11 +206,6 @@ def _measure(
 
 def _call(calls: list[Any], turn: int) -> None:
     calls[turn % len(calls)]()
-
-
-def _pci_address(device: CudaDevice) -> str:
-    address = device.driver.call("cuDeviceGetPCIBusId", 32, device.ordinal)
-    return str(address.split(b"\0", 1)[0].decode())
 
 
 def _environment(kernel: Kernel, device: CudaDevice, library: Library) -> dict[str, object]:

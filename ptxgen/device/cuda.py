@@ -88,6 +88,12 @@ class CudaDevice:
         return self.driver.current(self.context)
 
     @cached_property
+    def pci_address(self) -> str:
+        """As CUDA prints it, which is how NVML and nvidia-smi know the GPU."""
+        address = self.driver.call("cuDeviceGetPCIBusId", 32, self.ordinal)
+        return str(address.split(b"\0", 1)[0].decode())
+
+    @cached_property
     def stream(self) -> CudaStream:
         """The device's own stream, for copies and for launches that are given none."""
         return CudaStream(self)

@@ -21,6 +21,7 @@ from ptxgen.review.spans import MULTIPLY, STORE, Timeline
 from ptxgen.review.structure import Structure, analyse
 from ptxgen.review.timeline import replay
 from ptxgen.review.trace import Trace, record
+from ptxgen.review.traffic import memory_bytes
 from ptxgen.spec import GemmSpec
 from ptxgen.toolchain import assemble
 
@@ -168,17 +169,5 @@ class _Predictor:
         return sum(span.stop - span.start for span in spans) / (tiles * count) * k_tiles
 
     def _traffic(self, m: int, n: int, k: int) -> float:
-        """Bytes from and to memory: D once; A and B once where both fit the L2 cache, else once for every wave
-        of tiles that needs them."""
-        size, out = element_type(self._spec.operand_type).bytes, element_type(self._spec.output_type).bytes
-        written = m * n * out
-        both = (m + n) * k * size
-        if both <= self._chip.l2_bytes:
-            return both + written
-        m_tiles, n_tiles = -(-m // self._tile[0]), -(-n // self._tile[1])
         at_once = self._chip.sm_count // self._ctas * self._resident
-        group = min(self._spec.scheduler.group or 1, m_tiles)
-        across = min(-(-at_once // group), n_tiles)
-        waves = -(-m_tiles * n_tiles // at_once)
-        rows, columns = min(-(-at_once // across), m_tiles) * self._tile[0], across * self._tile[1]
-        return min(waves * (rows + columns) * k * size, (m * n_tiles + n * m_tiles) * k * size) + written
+        return memory_bytes(self._spec, self._chip, (m, n, k), tile=self._tile[:2], at_once=at_once)

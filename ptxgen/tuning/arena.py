@@ -1,0 +1,75 @@
+"""A problem on a GPU: operands, checks and stopwatch for the search."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache, partial
+
+import ptxgen
+from ptxgen.bench.libraries import open_library
+from ptxgen.bench.telemetry import Telemetry
+from ptxgen.bench.timing import Arm, Mode, Stopwatch, Timing, compare
+from ptxgen.device.cuda import CudaDevice
+from ptxgen.device.kernel import Kernel
+from ptxgen.hardware.element_types import element_type
+from ptxgen.spec import GemmSpec
+from ptxgen.tuning.search import Contestant
+from ptxgen.tuning.table import Problem
+
+_WINDOW_SECONDS = 0.025
+_MIN_LAUNCHES, _MAX_LAUNCHES = 10, 1000
+_FIRST_LAUNCH_SECONDS = 20.0
+
+
+class GpuArena:
+    """An Arena on a CUDA device. All contestants read the same operands, of N(0, 1), and write the same D."""
+
+    def __init__(self, device: CudaDevice, problem: Problem) -> None:
+        self._device = device
+        self._problem = problem
+        kinds = element_type(problem.operand_type), element_type(problem.output_type)
+        self._library = open_library(device, (kinds[0], kinds[0], kinds[1]))
+        m, n, k = problem.extents
+        self._a = self._library.matrix(m, k, kinds[0], "normal", 0)
+        self._b = self._library.matrix(n, k, kinds[0], "normal", 1)
+        self._new_output = partial(self._library.matrix, m, n, kinds[1], "nan", 0)
+        self._d = self._new_output()
+        self._stopwatch = Stopwatch(device, Telemetry(device.pci_address))
+        self._launches: dict[str, Callable[[int], None]] = {}
+        self._counts: dict[str, int] = {}
+
+    def mistake(self, contestant: Contestant) -> str | None:
+        """Launch on a new output of NaN and compare it with a product of higher precision.
+
+        HungKernelError where the launch does not end.
+        """
+        kernel = _kernel(self._device, contestant.spec)
+        grid = None if contestant.grid is None else (contestant.grid, 1, 1)
+        out = self._new_output()
+        kernel.prepare(self._a, self._b, out=out, grid=grid).launch()
+        event = self._device.create_event()
+        event.record(0)
+        event.synchronize(_FIRST_LAUNCH_SECONDS, str(contestant))
+        event.close()
+        timed = kernel.prepare(self._a, self._b, out=self._d, grid=grid)
+        self._launches[contestant.key] = lambda turn: timed.launch()
+        return self._library.mistake(self._a, self._b, out)
+
+    def seconds(self, contestant: Contestant) -> float:
+        """Of a launch, hot, over a few hundredths of a second."""
+        launch = self._launches[contestant.key]
+        if contestant.key not in self._counts:
+            once, _ = self._stopwatch.seconds(launch, _MIN_LAUNCHES)
+            self._counts[contestant.key] = int(min(max(_WINDOW_SECONDS / once, _MIN_LAUNCHES), _MAX_LAUNCHES))
+        seconds, _ = self._stopwatch.seconds(launch, self._counts[contestant.key])
+        return seconds
+
+    def compare(self, contestants: Sequence[Contestant], mode: Mode, rounds: int) -> Mapping[str, Timing]:
+        """As `ptxgen bench` times arms."""
+        arms = [Arm(name=one.key, launch=self._launches[one.key]) for one in contestants]
+        return compare(self._stopwatch, arms, flop=self._problem.flop, mode=mode, rounds=rounds)
+
+
+@lru_cache(maxsize=256)
+def _kernel(device: CudaDevice, spec: GemmSpec) -> Kernel:
+    return ptxgen.compile(spec, device)

@@ -1,0 +1,146 @@
+"""`ptxgen.best`: the spec for a problem, from measurements where there are some, else from a model."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from ptxgen.errors import PtxgenError
+from ptxgen.hardware.targets import Target
+from ptxgen.hardware.targets import target as target_named
+from ptxgen.tuning.candidates import candidates, variations
+from ptxgen.tuning.model import Estimate, estimate
+from ptxgen.tuning.table import Entry, Problem, find_table
+
+if TYPE_CHECKING:
+    from ptxgen.device.interface import Device
+    from ptxgen.spec import GemmSpec
+
+MEASURED, MODEL = "measured", "model"
+_TRUST = 1.05
+"""A near problem's measured spec is taken unless the model has one that needs this much less time."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """The spec for a problem, and why.
+
+    spec: for `ptxgen.emit` and `ptxgen.compile`. grid: CTAs to launch it with (`kernel(a, b, grid=...)`), None for the
+    usual one on every SM. basis: "measured" (a table's entry) or "model". seconds: of a launch, measured or
+    estimated. estimate: the model's view of the spec. why: the reason in a sentence or two. others: what the model
+    ranks next, best first.
+    """
+
+    problem: Problem
+    spec: GemmSpec
+    grid: int | None
+    basis: str
+    seconds: float
+    estimate: Estimate
+    why: str
+    others: tuple[GemmSpec, ...] = ()
+
+    @property
+    def tflops(self) -> float:
+        """TFLOP/s at `seconds`."""
+        return self.problem.flop / self.seconds / 1e12
+
+
+def best(
+    m: int,
+    n: int,
+    k: int,
+    *,
+    target: str = "sm_100a",
+    operand_type: str = "f16",
+    output_type: str | None = None,
+    device: Device | None = None,
+) -> Choice:
+    """The spec for D[m, n] = A[m, k] . B[n, k]^T; `.spec` is it, `.why` says why.
+
+    A table that was measured on such a GPU decides where it has the problem, or one near it; else a closed-form model
+    (ptxgen/tuning/model.py) ranks the candidates in ptxgen/tuning/candidates.py. Neither needs a GPU. `device` gives
+    the GPU (default: all of the target's chip); the output type is by default that of the operands. Raises PtxgenError
+    for extents below 1, UnknownNameError and SpecError for a target or type that does not exist or is not built.
+    """
+    for name, extent in (("m", m), ("n", n), ("k", k)):
+        if isinstance(extent, bool) or not isinstance(extent, int) or extent < 1:
+            raise PtxgenError(f"{name} is a whole number of 1 or more, got {extent!r}")
+    problem = Problem(m=m, n=n, k=k, operand_type=operand_type, output_type=output_type or operand_type)
+    chip = device.properties.chip if device is not None else target_named(target)
+    ranked = ranking(problem, target, chip)
+    first = ranked[0]
+    table = find_table(chip.chip, chip.sm_count, target)
+    entry = table.nearest(problem) if table is not None else None
+    if entry is not None and table is not None:
+        seen = estimate(entry.spec, m, n, k, chip=chip, grid=entry.grid)
+        if entry.problem == problem or seen.seconds <= _TRUST * first[0].seconds:
+            return _measured(problem, entry, seen, ranked, table.gpu)
+    why = _reason(problem, *first, chip)
+    if table is None:
+        why += f" No table of measurements is of a {chip.chip} with {chip.sm_count} SMs."
+    elif entry is None:
+        why += f" The table of {table.gpu} has nothing near this problem."
+    else:
+        longer = f"{seen.seconds / first[0].seconds - 1:.0%}"
+        why += f" The measured spec for {entry.problem} would take {longer} longer here."
+    return Choice(
+        problem=problem,
+        spec=first[1],
+        grid=None,
+        basis=MODEL,
+        seconds=first[0].seconds,
+        estimate=first[0],
+        why=why,
+        others=tuple(spec for _, spec in ranked[1:]),
+    )
+
+
+def ranking(problem: Problem, target: str, chip: Target) -> list[tuple[Estimate, GemmSpec]]:
+    """All candidates with the model's estimates, best first; the tile order of the first is the best of several."""
+
+    def judged(spec: GemmSpec) -> tuple[Estimate, GemmSpec]:
+        return estimate(spec, *problem.extents, chip=chip), spec
+
+    found = candidates(target, problem.operand_type, problem.output_type)
+    ranked = sorted(map(judged, found), key=lambda item: item[0].rank)
+    orders = [ranked[0], *map(judged, variations(ranked[0][1]))]
+    return [min(orders, key=lambda item: item[0].rank), *ranked[1:]]
+
+
+def _measured(
+    problem: Problem, entry: Entry, seen: Estimate, ranked: list[tuple[Estimate, GemmSpec]], gpu: str
+) -> Choice:
+    speeds = ", ".join(f"{value:.0f} TFLOP/s {mode}" for mode, value in entry.tflops.items())
+    near = "this problem" if entry.problem == problem else f"{entry.problem}, which is near"
+    return Choice(
+        problem=problem,
+        spec=entry.spec,
+        grid=entry.grid,
+        basis=MEASURED,
+        seconds=min(entry.seconds.values()) * problem.flop / entry.problem.flop,
+        estimate=seen,
+        why=f"Measured fastest on {gpu} for {near}: {speeds}. {_shape(problem, entry.spec, seen)}",
+        others=tuple(spec for _, spec in ranked if spec != entry.spec),
+    )
+
+
+def _reason(problem: Problem, found: Estimate, spec: GemmSpec, chip: Target) -> str:
+    bound = {
+        "pipeline": f"the SMs' pipelines, whose K tiles take {found.k_tile:.0f} cycles for the {found.limit}",
+        "memory": "memory bandwidth",
+        "power": "power",
+    }[found.bound]
+    return (
+        f"The model expects {problem.flop / found.seconds / 1e12:.0f} TFLOP/s on a {chip.chip}, bound by {bound}. "
+        + _shape(problem, spec, found)
+    )
+
+
+def _shape(problem: Problem, spec: GemmSpec, found: Estimate) -> str:
+    tile = spec.tile
+    waves = "one wave" if found.waves == 1 else f"{found.waves} waves"
+    return (
+        f"Tiles of {tile.m} x {tile.n} fill {waves} to {found.wave_efficiency:.0%} and load "
+        f"{found.loaded_bytes / problem.flop * 1e3:.1f} bytes per kFLOP through {spec.pipe_depth} stages."
+    )

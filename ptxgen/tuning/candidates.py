@@ -1,0 +1,112 @@
+"""The specs that are worth trying, made from axes: a choice of the spec and its values, in one line each.
+
+Every combination that the rules allow is a candidate. A new choice of the spec joins the search by a line here.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from ptxgen.errors import PtxgenError
+from ptxgen.rules import MAX_PIPE_DEPTH
+from ptxgen.spec import GemmSpec, parse_settings
+from ptxgen.steps import STEPS, step
+
+
+@dataclass(frozen=True, slots=True)
+class Axis:
+    """Settings that belong together, as on the command line, and the values to try, best guess first.
+
+    Several settings are joined by commas, and so are their values.
+    """
+
+    settings: str
+    values: tuple[str, ...]
+
+
+AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
+    ("sm_90a", 7): (
+        Axis(
+            "tile,consumers",
+            (
+                "128x256x64,2", "256x128x64,2", "128x192x64,2", "256x96x64,2", "128x160x64,2", "128x128x64,2",
+                "128x96x64,2", "128x64x64,2", "128x64x128,2", "128x32x128,2", "64x256x64,1", "64x192x64,1",
+                "64x128x64,1", "64x128x128,1", "64x96x128,1", "64x64x128,1", "64x32x128,1", "64x16x128,1",
+            ),
+        ),
+        Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1")),
+    ),
+    ("sm_100a", 7): (
+        Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
+        Axis("accumulators", ("2", "1")),
+        Axis("epilogue.staging,epilogue.staging_buffers", ("slices,2", "tile,1")),
+    ),
+    ("sm_100a", 8): (
+        Axis("tile", ("256x256x64", "256x224x64", "256x192x64", "256x128x64", "256x64x64", "256x64x128")),
+        Axis("accumulators", ("2", "1")),
+        Axis("epilogue.staging_buffers", ("2", "3")),
+    ),
+    ("sm_100a", 9): (
+        Axis("tile", ("512x256x64", "512x192x64", "512x128x64")),
+        Axis("epilogue.staging_buffers", ("2", "1")),
+    ),
+}  # fmt: skip
+"""By target and step. The ring is as deep as shared memory allows."""
+
+FINE: Mapping[str, tuple[Axis, ...]] = {
+    "sm_90a": (Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16")),),
+    "sm_100a": (Axis("scheduler.group", ("2", "4", "8", "16")),),
+}
+"""Choices that the model cannot rank: tried one at a time on the specs that measure best."""
+
+
+@lru_cache(maxsize=32)
+def candidates(target: str, operand_type: str = "f16", output_type: str = "f16") -> tuple[GemmSpec, ...]:
+    """Every candidate for a target, those of later steps first; UnknownNameError for a type that does not exist.
+
+    Only steps that are built for the target take part.
+    """
+    types = (f"operand_type={operand_type}", f"output_type={output_type}")
+    found: dict[GemmSpec, None] = {}
+    for (name, number), axes in sorted(AXES.items(), key=lambda item: -item[0][1]):
+        if name == target and number in STEPS and target in STEPS[number].targets:
+            base = parse_settings(step(number, target=target), types)
+            found |= dict.fromkeys(_combinations(base, axes))
+    return tuple(found)
+
+
+def variations(spec: GemmSpec) -> tuple[GemmSpec, ...]:
+    """The legal specs that differ from one in a single choice that the model cannot rank."""
+    found: dict[GemmSpec, None] = {}
+    for axis in FINE[spec.target]:
+        for value in axis.values:
+            other = _with(spec, _settings(axis, value))
+            if other is not None and other != spec:
+                found[other] = None
+    return tuple(found)
+
+
+def _combinations(base: GemmSpec, axes: tuple[Axis, ...]) -> Iterator[GemmSpec]:
+    """The legal specs over all axes, each with as many stages as fit: in the model a stage more is never worse."""
+    for values in itertools.product(*(axis.values for axis in axes)):
+        chosen = [text for axis, value in zip(axes, values, strict=True) for text in _settings(axis, value)]
+        spec = _with(base, ("pipe_depth=2", *chosen))
+        if spec is not None:
+            plan = spec.plan
+            stages = (plan.smem_limit_bytes - plan.ring_offset) // plan.stage_bytes
+            yield spec.replace(pipe_depth=min(stages, MAX_PIPE_DEPTH))
+
+
+def _settings(axis: Axis, value: str) -> tuple[str, ...]:
+    names, values = axis.settings.split(","), value.split(",")
+    return tuple(f"{name}={part}" for name, part in zip(names, values, strict=True))
+
+
+def _with(base: GemmSpec, settings: tuple[str, ...]) -> GemmSpec | None:
+    try:
+        return parse_settings(base, settings)
+    except PtxgenError:
+        return None
