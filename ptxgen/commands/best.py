@@ -55,7 +55,7 @@ def best(
     else:
         click.echo(f"{command}\n{choice.why}")
         if choice.grid is not None:
-            click.echo(f"Launch it on {choice.grid} CTAs (grid=).")
+            click.echo(f"Launch it on {choice.grid[0]} CTAs (grid=).")
         click.echo("Next by the model:")
         for spec in choice.others[:_OTHERS]:
             click.echo(f"  {reproduce_command(spec)}")

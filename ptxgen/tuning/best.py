@@ -25,15 +25,15 @@ _TRUST = 1.05
 class Choice:
     """The spec for a problem, and why.
 
-    spec: for `ptxgen.emit` and `ptxgen.compile`. grid: CTAs to launch it with (`kernel(a, b, grid=...)`), None for the
-    usual one on every SM. basis: "measured" (a table's entry) or "model". seconds: of a launch, measured or
+    spec: for `ptxgen.emit` and `ptxgen.compile`. grid: what to launch it with (`kernel(a, b, grid=choice.grid)`), None for
+    the usual one CTA on every SM. basis: "measured" (a table's entry) or "model". seconds: of a launch, measured or
     estimated. estimate: the model's view of the spec. why: the reason in a sentence or two. others: what the model
     ranks next, best first.
     """
 
     problem: Problem
     spec: GemmSpec
-    grid: int | None
+    grid: tuple[int, int, int] | None
     basis: str
     seconds: float
     estimate: Estimate
@@ -116,7 +116,7 @@ def _measured(
     return Choice(
         problem=problem,
         spec=entry.spec,
-        grid=entry.grid,
+        grid=None if entry.grid is None else (entry.grid, 1, 1),
         basis=MEASURED,
         seconds=min(entry.seconds.values()) * problem.flop / entry.problem.flop,
         estimate=seen,

@@ -161,7 +161,7 @@ def test_it_needs_neither_numpy_nor_cuda() -> None:
 
 def test_a_measured_problem(tuned: Path) -> None:
     choice = ptxgen.best(4096, 4096, 4096, target="sm_90a", operand_type="bf16")
-    assert (choice.basis, choice.grid, choice.spec.pipe_depth) == ("measured", 128, 2)
+    assert (choice.basis, choice.grid, choice.spec.pipe_depth) == ("measured", (128, 1, 1), 2)
     assert choice.why.startswith(
         "Measured fastest on NVIDIA H200 for this problem: 800 TFLOP/s burst, 690 TFLOP/s sustained."
     )
@@ -252,5 +252,5 @@ def test_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert out.read_text() == ptxgen.emit(load_table(tuned).entries[0].spec)
     assert run(["best", *size, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
-    assert (data["basis"], data["grid"], data["step"], data["tflops"]) == ("measured", 128, 7, 800.0)
+    assert (data["basis"], data["grid"], data["step"], data["tflops"]) == ("measured", [128, 1, 1], 7, 800.0)
     assert "pipe_depth=2" in data["settings"]
