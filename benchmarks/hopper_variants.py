@@ -72,7 +72,6 @@ class Arms:
         from ptxgen.bench.libraries import open_library
         from ptxgen.bench.telemetry import Telemetry
         from ptxgen.bench.timing import Stopwatch
-        from ptxgen.commands.bench import _pci_address
         from ptxgen.device.cuda import CudaDevice, fitting_ordinal
         from ptxgen.hardware.element_types import element_type
         from ptxgen.spec import parse_settings
@@ -81,7 +80,7 @@ class Arms:
         self.device = CudaDevice(fitting_ordinal("sm_90a"))
         self.type = element_type(kind)
         self.library = open_library(self.device, (self.type,) * 3)
-        telemetry = Telemetry(_pci_address(self.device))
+        telemetry = Telemetry(self.device.pci_address)
         self.stopwatch = Stopwatch(self.device, telemetry)
         self.environment = {"gpu": self.device.properties.name, "driver": self.device.driver.version_text}
         self.environment |= {"type": kind, "cublas": self.library.blas, **telemetry.limits()}
