@@ -164,6 +164,21 @@ class InstructionDescriptor:
             | self.reuse_shift << 30  # 30-31
         )
 
+    def fields_text(self) -> str:
+        """Each field of a plain (not block-scaled) kind with its bits, name and coded value, for a comment."""
+        codes, major = OPERAND_CODES[self.kind], {"K": 0, "MN": 1}
+        return "; ".join(
+            (
+                f"bits 4-5: D {self.d_type} = {D_CODES[self.d_type]}",
+                f"7-9: A {self.a_type} = {codes[self.a_type]}",
+                f"10-12: B {self.b_type} = {codes[self.b_type]}",
+                f"15: A {self.a_major}-major = {major[self.a_major]}",
+                f"16: B {self.b_major}-major = {major[self.b_major]}",
+                f"17-22: N / 8 = {self.n >> 3}",
+                f"24-28: M / 16 = {self.m >> 4}",
+            )
+        )
+
     def shape_violations(self, *, cta_group: int = 1, weight_stationary: bool = False) -> tuple[str, ...]:
         """Rules of PTX ISA 9.1 §9.7.16.2.1 (Tables 39, 52) that m and n break, each in words."""
         m, n, kind = self.m, self.n, self.kind

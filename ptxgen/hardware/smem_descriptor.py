@@ -100,6 +100,21 @@ class SmemDescriptor:
             | codes[self.swizzle] << 61  # 61-63
         )
 
+    def fields_text(self, target: str = "sm_100a") -> str:
+        """The constant fields, above the start address, with their bits, name and coded value, for a comment."""
+        swizzled = self.swizzle is not Swizzle.NONE
+        constant = _CONSTANTS[target]
+        name = f"{self.swizzle.span_bytes}B swizzle" if swizzled else "no swizzle"
+        return "; ".join(
+            (
+                f"bits 16-29: leading byte offset / 16 = {self.leading_byte_offset >> 4}"
+                + (" (unused where swizzled)" if swizzled else ""),
+                f"32-45: stride byte offset / 16 = {self.stride_byte_offset >> 4}",
+                *([f"46-48: constant = {constant}"] if constant else []),
+                f"61-63: {name} = {_codes(target)[self.swizzle]}",
+            )
+        )
+
 
 def decode(value: int, target: str = "sm_100a") -> SmemDescriptor:
     """Inverse of `SmemDescriptor.encode`; SpecError lists every illegal field of `value`."""

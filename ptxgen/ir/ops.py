@@ -440,6 +440,7 @@ class DescriptorBase(Op):
     address: Register
     offset: int
     fields: Hex
+    fields_comment: str
     low: Register
 
 

@@ -94,7 +94,9 @@ def role_ops(role: Role) -> tuple[Op, ...]:
 
     if role.skip is None:
         return role.body
-    guard = Guard(label=f"{role.name}_done", predicate=role.skip, negate=True, body=role.body)
+    guard = Guard(
+        label=f"{role.name}_done", predicate=role.skip, negate=True, body=role.body, comment="the other warps go on"
+    )
     return (*role.test, guard)
 
 

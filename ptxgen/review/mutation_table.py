@@ -69,7 +69,7 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         "",
-        r"tcgen05\.fence::after_thread_sync.*the accumulator is free after the barrier",
+        r"tcgen05\.fence::after_thread_sync.*deallocation: not before the accumulator is free",
         r"deleted",
         "only tcgen05.dealloc follows, which is synchronous; every hand-over of tensor memory is written as"
         " before_thread_sync, barrier, after_thread_sync (PTX ISA 9.1 §9.7.16.6.4)",
@@ -90,7 +90,7 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     ),
     (
         r"sm_100a/(step6_128x256_f32|step7_two_accumulators|step8|step9)",
-        r"cp\.async\.bulk\.wait_group\.read 0.*the last tile has left staging",
+        r"cp\.async\.bulk\.wait_group\.read 0.*earlier stores have read staging",
         r"",
         "staging is reused after wait_group.read by its issuer and a barrier; of two buffers, those of the last"
         " hand-over have freed the next one already",
@@ -191,9 +191,13 @@ place; "plain arrive instead" puts `mbarrier.arrive` where `tcgen05.commit` was.
 
 
 def digest(text: str) -> str:
-    """Of the code: comments and empty lines aside."""
-    code = (line.partition("//")[0].rstrip() for line in text.splitlines())
-    return hashlib.sha256("\n".join(line for line in code if line).encode()).hexdigest()[:16]
+    """Of the code: comments, empty lines, what labels are called and how integers are written aside."""
+    code = "\n".join(filter(None, (line.partition("//")[0].rstrip() for line in text.splitlines())))
+    labels = {name: f"L{number}" for number, name in enumerate(re.findall(r"(?m)^(\w+):$", code))}
+    code = re.sub(r"(?m)^(\w+)(?=:$)", lambda match: labels[match[1]], code)
+    code = re.sub(r"(?<=\bbra )(\w+)(?=;)", lambda match: labels[match[1]], code)
+    code = re.sub(r"\b0x[0-9a-f]+\b", lambda match: str(int(match[0], 16)), code)
+    return hashlib.sha256(code.encode()).hexdigest()[:16]
 
 
 def renumbered(part: str, text: str) -> str | None:

@@ -17,6 +17,9 @@ from ptxgen.ir.ops import (
     While,
 )
 
+ONE_LANE = "one lane; the warp meets again at the label"
+"""Comment of a branch around what one thread does: `.aligned` instructions and barriers may follow the label."""
+
 
 class Builder:
     """Registers by name, and a stack of open blocks that `emit` appends to.

@@ -19,7 +19,7 @@ from ptxgen.ir.ops import (
     WaitStores,
 )
 from ptxgen.spec import GemmSpec
-from ptxgen.steps.builder import Builder, at
+from ptxgen.steps.builder import ONE_LANE, Builder, at
 from ptxgen.steps.matrix_unit import MatrixUnit
 from ptxgen.steps.schedule import Schedule
 from ptxgen.steps.staging import GROUP
@@ -58,7 +58,7 @@ class Epilogue:
         warp = builder.registers["warp"]
         self._not_storer = builder.register("not_first_warp", GROUP, "pred")
         place = builder.register("warp_of_group", GROUP)
-        builder.integer("and.b32", place, warp, 3, comment="warp of the warpgroup")
+        builder.integer("and.b32", place, warp, 3, comment="warp of its warpgroup")
         builder.compare("ne.u32", self._not_storer, place, 0, comment="its first warp stores")
         if self._spec.consumers == 1:
             return
@@ -69,10 +69,12 @@ class Epilogue:
             builder.integer("sub.u32", group, group, self._spec.consumer_warp // 4, comment="consumer: 0 or 1")
         builder.integer("add.u32", self._barrier_id, group, 1, comment="barrier of the warpgroup: 1 or 2")
         self._group_rows = builder.register("group_rows", GROUP)
-        builder.integer("mul.lo.u32", self._group_rows, group, staging.rows, comment="rows before its own")
+        builder.integer("mul.lo.u32", self._group_rows, group, staging.rows, comment="rows of the warpgroups before it")
         if staging.buffers > 1:
             first = builder.register("group_buffer", GROUP)
-            builder.integer("mul.lo.u32", first, group, staging.buffers, comment="staging buffers before its own")
+            builder.integer(
+                "mul.lo.u32", first, group, staging.buffers, comment="staging buffers of the warpgroups before it"
+            )
             group = first
         source = builder.register("group_staging", GROUP)
         builder.emit(
@@ -81,7 +83,7 @@ class Epilogue:
                 base=builder.registers["staging"],
                 stage=group,
                 stride=staging.buffer_bytes,
-                comment="its staging",
+                comment="its first staging buffer" if staging.buffers > 1 else "its staging",
             )
         )
         self._source = source.name
@@ -103,7 +105,7 @@ class Epilogue:
         self._start_slices()
         self._each_slice(self._slice)
         if self._empty:
-            unit.accumulator_read()
+            unit.accumulator_read("arrival")
             builder.emit(
                 Arrive(
                     address=at(self._empty),
@@ -113,9 +115,9 @@ class Epilogue:
             )
         if not self._writer.by_slices:
             self._hand_over()
-            self._store("stores_issued", self._schedule.n_coord, builder.registers[self._source])
+            self._store("", self._schedule.n_coord, builder.registers[self._source])
         if not self._empty:
-            unit.accumulator_returned()
+            unit.accumulator_returned("next MMA or deallocation")
 
     def _store_direct(self) -> None:
         """Threads store D themselves; afterwards all of them have read the accumulator."""
@@ -123,9 +125,9 @@ class Epilogue:
         unit.accumulator_ready()
         writer.start()
         self._each_slice(self._slice_direct)
-        unit.accumulator_read()
+        unit.accumulator_read("barrier")
         self._sync("the accumulator has been read")
-        unit.accumulator_returned()
+        unit.accumulator_returned("next MMA or deallocation")
 
     def _slice_direct(self, number: int, suffix: str) -> None:
         self._writer.read()
@@ -142,7 +144,7 @@ class Epilogue:
         leave = builder.register("no_slice_left", GROUP, "pred")
         index = builder.register("slice", GROUP)
         builder.integer("mov.b32", index, 0, comment="slice of the tile")
-        head = Compare(opcode="ge.u32", dst=leave, left=index, right=self._slices)
+        head = Compare(opcode="ge.u32", dst=leave, left=index, right=self._slices, comment="no slice is left")
         with builder.while_not("slice_loop", "slices_done", leave, (head,), rolled=True):
             slice(0, "")
             builder.integer("add.u32", index, index, 1, comment="next slice")
@@ -157,8 +159,8 @@ class Epilogue:
         self._builder.emit(WaitStores(pending=0, read=False, comment="D is written"))
 
     def staging_free(self) -> None:
-        """The issuer's stores of the last tile have left staging."""
-        self._builder.emit(WaitStores(pending=0, read=True, comment="the last tile has left staging"))
+        """The issuer's earlier stores have read staging."""
+        self._builder.emit(WaitStores(pending=0, read=True, comment="this thread's earlier stores have read staging"))
 
     # ---- one slice --------------------------------------------------------------------------
 
@@ -168,7 +170,7 @@ class Epilogue:
             column = builder.register("slice_n_coord", GROUP)
             builder.integer("mov.b32", column, self._schedule.n_coord, comment="first column of the slice")
             if self._writer.ring:
-                builder.emit(StartCursor(cursor=self._writer.ring, comment="first staging buffer"))
+                builder.emit(StartCursor(cursor=self._writer.ring, comment="staging cursor"))
         self._writer.start()
 
     def _slice(self, number: int, suffix: str) -> None:
@@ -181,45 +183,50 @@ class Epilogue:
         if writer.by_slices:
             source = builder.registers[self._source]
             if writer.ring:
-                builder.emit(WaitStores(pending=buffers - 2, read=True, comment="the next staging buffer is free"))
+                builder.emit(
+                    WaitStores(pending=buffers - 2, read=True, comment="stores from the next buffer have read it")
+                )
                 first, source = source, builder.register("store_source", GROUP)
-                writer.buffer_address(source, first, "its panels")
+                writer.buffer_address(source, first, "the staging buffer")
             self._hand_over()
-            self._store(f"stores_issued{suffix}", builder.registers["slice_n_coord"], source)
+            self._store(suffix, builder.registers["slice_n_coord"], source)
         writer.next()
         if writer.by_slices:
             column = builder.registers["slice_n_coord"]
-            builder.integer("add.u32", column, column, self._plan.slice_n, comment="first column of the slice")
+            builder.integer("add.u32", column, column, self._plan.slice_n, comment="first column of the next slice")
             if writer.ring:
                 builder.emit(AdvanceCursor(cursor=writer.ring, comment="next staging buffer"))
 
     def _hand_over(self) -> None:
         """Staged rows become visible to the TMA store, and the accumulator to its next writer."""
-        self._builder.emit(FenceProxyAsync(comment="staged rows before the store that reads them"))
-        self._unit.accumulator_read()
+        self._builder.emit(FenceProxyAsync(comment="this thread's staged rows before the stores of them"))
+        self._unit.accumulator_read("barrier")
         self._sync("all rows are staged")
 
     def _sync(self, comment: str) -> None:
         self._builder.emit(SyncNamedBarrier(barrier=self.barriers[0], id=self._barrier_id, comment=comment))
 
-    def _store(self, label: str, column: Register, source: Register) -> None:
+    def _store(self, suffix: str, column: Register, source: Register) -> None:
         builder, staging = self._builder, self._staging
         registers = builder.registers
         with (
-            builder.guard(label, self._not_storer, comment="one warp stores", negate=True),
-            builder.guard(f"{label}_by_one", registers["elected"], comment="one thread issues"),
+            builder.guard(f"store_warp_done{suffix}", self._not_storer, comment="one warp stores", negate=True),
+            builder.guard(f"stores_issued{suffix}", registers["elected"], comment=ONE_LANE),
         ):
             for panel in range(staging.panels):
                 now = column
                 if panel:
                     now = builder.register("panel_n_coord", GROUP)
-                    builder.integer("add.u32", now, column, panel * staging.panel_columns, comment=f"panel {panel}")
+                    builder.integer(
+                        "add.u32", now, column, panel * staging.panel_columns, comment=f"first column of panel {panel}"
+                    )
                 builder.emit(
                     TmaStore(
                         box_bytes=self._staging.rows * staging.panel_span,
                         tensor_map=registers["d_map"],
                         coordinates=(now, self._row),
                         src=at(source, panel * staging.panel_bytes),
+                        comment=f"panel {panel} to D" if staging.panels > 1 else "the panel to D",
                     )
                 )
-            builder.emit(CommitStores(comment="one group a hand-over"))
+            builder.emit(CommitStores(comment="these stores are one bulk group"))

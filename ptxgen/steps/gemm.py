@@ -31,7 +31,7 @@ from ptxgen.ir.ops import (
 from ptxgen.ir.program import Program, Role
 from ptxgen.plan import BARRIER_SLOT_BYTES, Operand
 from ptxgen.spec import GemmSpec
-from ptxgen.steps.builder import Builder, at
+from ptxgen.steps.builder import ONE_LANE, Builder, at
 from ptxgen.steps.epilogue import Epilogue
 from ptxgen.steps.launch import launch_text, reproduce_command
 from ptxgen.steps.matrix_unit import matrix_unit, swizzle_text
@@ -118,21 +118,26 @@ class GemmKernel:
         )
         warp = builder.registers["warp"]
         builder.integer("shr.u32", warp, builder.registers["thread"], 5, comment="warp of the CTA")
-        does = "loads, multiplies and stores" if self._unit.single_walker else "issues loads and stores"
-        builder.compare("ne.u32", self._not_issuer, warp, 0, comment=f"warp 0 {does}")
-        builder.emit(ElectOne(dst=self._elected, comment="one lane of a warp issues"))
+        builder.compare("ne.u32", self._not_issuer, warp, 0, comment=f"warp 0 {self._issuer_does()}")
+        builder.emit(ElectOne(dst=self._elected, comment="the lane that issues for its warp"))
         self._name_shared_memory()
         self._name_constants()
         self._read_parameters()
         self._unit.describe(builder.registers[_RING])
         self._join_cluster()
-        with builder.guard("set_up_done", self._not_issuer, comment="warp 0 sets up", negate=True):
+        with builder.guard("set_up_done", self._not_issuer, comment="warp 0 sets up for all", negate=True):
             self._unit.allocate(at(self._smem, TMEM_SLOT_OFFSET))
-            with builder.guard("set_up_by_one", self._elected, comment="one thread initialises"):
+            with builder.guard("barriers_initialised", self._elected, comment=ONE_LANE):
                 self._initialise()
         has_tmem = " and the TMEM address" if self._unit.tmem_columns else ""
         self._meet(f"the mbarriers{has_tmem} are there")
         self._unit.receive(at(self._smem, TMEM_SLOT_OFFSET))
+
+    def _issuer_does(self) -> str:
+        """What warp 0 does that the other warps do not, besides setting up."""
+        if self.spec.load == "threads":
+            return "multiplies"
+        return "loads, multiplies and stores" if self._unit.single_walker else "issues loads and stores"
 
     def _join_cluster(self) -> None:
         """Before tensor memory is allocated: CTAs that share it must all have started."""
@@ -143,7 +148,13 @@ class GemmKernel:
 
     def _name_shared_memory(self) -> None:
         builder, base = self.builder, self._smem
-        builder.emit(SharedBase(dst=base, comment="control page, staging, ring"))
+        stages_output = self.spec.epilogue.store == "tma"
+        builder.emit(
+            SharedBase(
+                dst=base,
+                comment=f"control page, {'staging, ' if stages_output else ''}{'ring' if self._ring else 'A and B'}",
+            )
+        )
         per_stage = " of each stage" if self._ring else ""
         if self.spec.load == "tma":
             builder.smem_address("loaded", base, self._loaded_barrier, f"mbarrier{per_stage}: A and B have landed")
@@ -152,7 +163,7 @@ class GemmKernel:
         if released.stages == 1:
             what = "mbarrier: the MMAs have read the stage"
         builder.smem_address(released.name, base, released, what)
-        if self.spec.epilogue.store == "tma":
+        if stages_output:
             builder.smem_address("staging", base, self._staging_buffer, "output rows on their way to D")
         builder.smem_address(_RING, base, self._ring_buffer, "stages of A | B" if self._ring else "A | B")
 
@@ -160,11 +171,14 @@ class GemmKernel:
         builder, plan, tile = self.builder, self.plan, self.spec.tile
         if self._ring:
             builder.constant("pipe_depth", "pipeline", plan.pipe_depth, "PIPE_DEPTH")
-            builder.constant("stage_bytes", "pipeline", plan.stage_bytes, "from stage to stage")
-            builder.constant("stage_desc_step", "pipeline", plan.stage_bytes >> 4, "the same, in 16 bytes")
+            builder.constant("stage_bytes", "pipeline", plan.stage_bytes, "bytes from stage to stage")
+            builder.constant(
+                "stage_desc_step", "pipeline", plan.stage_bytes >> 4, "the same in the descriptors' units of 16 bytes"
+            )
         if self.spec.load == "tma":
             loaded = self._loaded_barrier.transaction_bytes
-            builder.constant("load_bytes", "pipeline", loaded, "that the loads of A, B bring")
+            both = ", of both CTAs" if self.spec.cta_group == 2 else ""
+            builder.constant("load_bytes", "pipeline", loaded, f"bytes of a stage of A and B{both}")
         builder.constant("tile_k", "pipeline", tile.k, "K elements of a stage")
 
     def _read_parameters(self) -> None:
@@ -199,17 +213,27 @@ class GemmKernel:
     def _initialise(self) -> None:
         builder = self.builder
         for parameter in self._tensor_maps():
-            builder.emit(PrefetchTensorMap(tensor_map=builder.registers[parameter.name]))
+            matrix = parameter.name[0].upper()
+            builder.emit(
+                PrefetchTensorMap(
+                    tensor_map=builder.registers[parameter.name], comment=f"{matrix}'s map, before its first use"
+                )
+            )
         for barrier in self._barriers():
             for stage in range(barrier.stages):
+                name = f"{barrier.name}[{stage}]" if barrier.stages > 1 else barrier.name
                 builder.emit(
                     InitBarrier(
                         address=at(builder.registers[barrier.name], 8 * stage),
                         barrier=barrier,
-                        comment=f"{barrier.name}[{stage}]" if barrier.stages > 1 else barrier.name,
+                        comment=f"{name}: {self._arrives(barrier)}",
                     )
                 )
-        builder.emit(FenceBarrierInit(comment="before the asynchronous units use them"))
+        builder.emit(FenceBarrierInit(comment="initialised before the asynchronous units use them"))
+
+    def _arrives(self, barrier: Barrier) -> str:
+        """Whose arrivals complete a phase."""
+        return "the loading thread arrives" if barrier.name == "loaded" else self._unit.release_text
 
     def _barriers(self) -> tuple[Barrier, ...]:
         return (self._loaded_barrier, self._released_barrier)
@@ -253,7 +277,7 @@ class GemmKernel:
     def release_cursor(self) -> Cursor:
         """The walker over the one mbarrier that reports released stages: its phase flips every K tile."""
         cursor = Cursor(name="release", phase=self.builder.register("release_phase", "mma"))
-        self.builder.emit(StartCursor(cursor=cursor, comment="mma_done cursor"))
+        self.builder.emit(StartCursor(cursor=cursor, comment="release cursor"))
         return cursor
 
     # ---- loops ------------------------------------------------------------------------------
@@ -268,7 +292,9 @@ class GemmKernel:
         if not self._unit.single_walker:
             yield from self._walk()
             return
-        with self.builder.guard("k_loop_done", self._not_issuer, comment="the other warps wait", negate=True):
+        with self.builder.guard(
+            "k_loop_done", self._not_issuer, comment="the other warps meet it at the epilogue", negate=True
+        ):
             yield from self._walk()
 
     def _walk(self) -> Iterator[None]:
@@ -290,7 +316,7 @@ class GemmKernel:
         )
         with builder.do_while("fill_loop", again):
             yield
-            builder.compare("lt.u32", again, self._load_k_tile, count, comment="stages are empty")
+            builder.compare("lt.u32", again, self._load_k_tile, count, comment="stages are left to fill")
 
     @contextmanager
     def k_loop(self) -> Iterator[None]:
@@ -311,8 +337,8 @@ class GemmKernel:
         builder = self.builder
         remain = builder.register("loads_remain", "load", "pred")
         k_tiles = builder.registers["k_tiles"]
-        builder.compare("lt.u32", remain, self._load_k_tile, k_tiles, comment="k + PIPE_DEPTH < k_tiles")
-        with builder.guard("refill_skipped", remain, comment="nothing left to load"):
+        builder.compare("lt.u32", remain, self._load_k_tile, k_tiles, comment="K tiles are left to load")
+        with builder.guard("refill_skipped", remain, comment="else the stage stays empty"):
             yield
 
     # ---- moves ------------------------------------------------------------------------------
@@ -326,12 +352,14 @@ class GemmKernel:
         """One thread of the CTA: the elected lane of the issuing warp."""
         builder = self.builder
         if self._issuer_alone:
-            with builder.guard(label, self._elected, comment="one thread issues"):
+            with builder.guard(label, self._elected, comment=ONE_LANE):
                 yield
             return
         with (
-            builder.guard(label, self._not_issuer, comment="warp 0 issues", negate=True),
-            builder.guard(f"{label}_by_one", self._elected, comment="one thread issues"),
+            builder.guard(
+                f"{label.removesuffix('_issued')}_warp_done", self._not_issuer, comment="warp 0 issues", negate=True
+            ),
+            builder.guard(label, self._elected, comment=ONE_LANE),
         ):
             yield
 
@@ -358,7 +386,7 @@ class GemmKernel:
             ArriveExpect(
                 address=at(walker.loaded),
                 transaction_bytes=self.builder.registers["load_bytes"],
-                comment="bytes of A and B",
+                comment="arrives, and expects A and B",
             )
         )
 
@@ -367,10 +395,12 @@ class GemmKernel:
     ) -> None:
         builder = self.builder
         for panel in range(operand.panels):
-            now = k
+            now, what = k, tensor_map[0].upper()
+            if operand.panels > 1:
+                what += f", panel {panel},"
             if panel:
                 now = builder.register("load_panel_k", "load")
-                builder.integer("add.u32", now, k, panel * operand.panel_k, comment=f"panel {panel}")
+                builder.integer("add.u32", now, k, panel * operand.panel_k, comment=f"first k of panel {panel}")
             builder.emit(
                 TmaLoad(
                     cta_group=self.spec.cta_group,
@@ -378,6 +408,7 @@ class GemmKernel:
                     dst=at(self._part(walker, operand), offset + panel * operand.panel_bytes),
                     tensor_map=builder.registers[tensor_map],
                     coordinates=(now, row),
+                    comment=f"{what} to the stage",
                     barrier=at(self._signal(walker)),
                     mask=builder.registers["cluster_mask"] if operand.shared > 1 else None,
                 )
@@ -409,7 +440,8 @@ class GemmKernel:
         """Go to the next stage."""
         cursor = walker.cursor
         if cursor.stage is not None or cursor.phase is not None:
-            self.builder.emit(AdvanceCursor(cursor=cursor, comment=f"next stage of the {cursor.name} cursor"))
+            what = "phase" if cursor.stage is None else "stage"
+            self.builder.emit(AdvanceCursor(cursor=cursor, comment=f"next {what} of the {cursor.name} cursor"))
 
     def store_tile(self) -> None:
         """The epilogue: accumulator to D, behind the barrier that all its warps meet at."""
@@ -425,7 +457,7 @@ class GemmKernel:
         if buffer:
             stride = registers["stage_bytes"]
             self._stage_address(walker.buffer, registers[_RING], walker.cursor, stride, "A | B of the stage")
-        self._stage_address(walker.loaded, registers["loaded"], walker.cursor, 8, "its mbarrier")
+        self._stage_address(walker.loaded, registers["loaded"], walker.cursor, 8, "mbarrier of its loads")
 
     def _stage_address(
         self, dst: Register, base: Register, cursor: Cursor, stride: Register | int, comment: str
@@ -457,7 +489,8 @@ class GemmKernel:
         if not roles:
             roles = (Role(name="all", first_warp=0, warps=warps, body=builder.take()),)
             builder.emit(Section(comment="end"))
-            with builder.guard("all_done", self._not_issuer, comment="warp 0 ends", negate=True):
+            ends = ["waits for D"] * (spec.epilogue.store == "tma") + ["frees"] * bool(self._unit.tmem_columns)
+            with builder.guard("all_done", self._not_issuer, comment=f"warp 0 {' and '.join(ends)}", negate=True):
                 if spec.epilogue.store == "tma":
                     self._epilogue.drain()
                 self._unit.free()

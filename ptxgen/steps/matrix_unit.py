@@ -20,6 +20,9 @@ class MatrixUnit(Protocol):
     release_arrivals: int
     """Arrivals on mma_done with which all walkers have released a stage."""
 
+    release_text: str
+    """Whose arrivals those are, in words."""
+
     @property
     def writer(self) -> StagingWriter:
         """Brings the accumulator's slices to staging."""
@@ -46,11 +49,11 @@ class MatrixUnit(Protocol):
     def accumulator_ready(self) -> None:
         """After the barrier that announces the accumulator."""
 
-    def accumulator_read(self) -> None:
-        """Before the barrier through which the accumulator is handed back."""
+    def accumulator_read(self, before: str) -> None:
+        """Before the barrier, named for the comment, through which the accumulator is handed back."""
 
-    def accumulator_returned(self) -> None:
-        """After that barrier: the next tile may overwrite the accumulator."""
+    def accumulator_returned(self, what: str) -> None:
+        """After that barrier: what comes next to the accumulator, named for the comment."""
 
 
 def swizzle_text(operand: Operand) -> str:

@@ -54,7 +54,7 @@ class PairKernel(TmemKernel):
                     dst=builder.register(f"leader_{name}", _GROUP),
                     address=builder.registers[name],
                     rank=0,
-                    comment="in the leader",
+                    comment=f"{name} in the leader",
                 )
             )
 
@@ -74,8 +74,8 @@ class PairKernel(TmemKernel):
             Section(comment="end"),
             ClusterBarrier(comment="nothing more arrives in either CTA, both have read their accumulators"),
         )
-        with builder.guard("all_done", self._not_issuer, comment="warp 0 ends", negate=True):
-            self._unit.accumulator_returned()
+        with builder.guard("all_done", self._not_issuer, comment="warp 0 frees", negate=True):
+            self._unit.accumulator_returned("deallocation")
             self._unit.free()
         builder.emit(Return())
 
@@ -85,19 +85,19 @@ class PairKernel(TmemKernel):
         super()._visit(walker, buffer=buffer)
         if buffer:
             leader = self.builder.registers["leader_loaded"]
-            self._stage_address(self._signal(walker), leader, walker.cursor, 8, "the leader's")
+            self._stage_address(self._signal(walker), leader, walker.cursor, 8, "the same in the leader")
 
     def _signal(self, walker: Walker) -> Register:
         return self.builder.register(f"{walker.cursor.name}_signal", walker.cursor.name)
 
     def _expect(self, walker: Walker) -> None:
         builder = self.builder
-        with builder.guard("follower", self._not_leader, comment="the leader expects for both", negate=True):
+        with builder.guard("expected", self._not_leader, comment="the leader expects for both", negate=True):
             builder.emit(
                 ArriveExpect(
                     address=at(walker.loaded),
                     transaction_bytes=builder.registers["load_bytes"],
-                    comment="bytes of A and B, of both CTAs",
+                    comment="arrives, and expects A and B of both CTAs",
                 )
             )
 
@@ -122,7 +122,7 @@ class PairKernel(TmemKernel):
         """One warp of the leader."""
         with (
             super().multiplier(),
-            self.builder.guard("follows", self._not_leader, comment="the leader multiplies", negate=True),
+            self.builder.guard("idle", self._not_leader, comment="the leader multiplies", negate=True),
         ):
             yield
 
@@ -130,7 +130,9 @@ class PairKernel(TmemKernel):
         super()._take_accumulator(name, group)
         leader = self.builder.registers["leader_acc_empty"]
         address = self.builder.register(f"{name}_leader", name)
-        self.builder.emit(StageAddress(dst=address, base=leader, stage=group, stride=8, comment="the leader's"))
+        self.builder.emit(
+            StageAddress(dst=address, base=leader, stage=group, stride=8, comment="the same in the leader")
+        )
 
     def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
         if barrier != "acc_empty":
@@ -146,5 +148,5 @@ class PairKernel(TmemKernel):
         if cursor.stage is None:
             return leader
         address = self.builder.register(f"{cursor.name}_empty", cursor.name)
-        self._stage_address(address, leader, cursor, 8, "the leader's mbarrier")
+        self._stage_address(address, leader, cursor, 8, "its acc_empty in the leader")
         return address

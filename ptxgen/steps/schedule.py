@@ -90,11 +90,13 @@ class Schedule:
                 comment=f"{self._walker}s in the grid",
             ),
         )
-        head = Compare(opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"])
+        head = Compare(
+            opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"], comment="no tile is left"
+        )
         with builder.while_not("tile_loop", "tiles_done", leave, (head,)):
             self._locate()
             yield
-            builder.integer("add.u32", tile, tile, grid, comment="next tile of this CTA")
+            builder.integer("add.u32", tile, tile, grid, comment=f"next tile of this {'pair' if self._pair else 'CTA'}")
 
     def _locate(self) -> None:
         """Tile coordinates, then element coordinates of the tile's first row and column."""

@@ -24,7 +24,7 @@ from ptxgen.ir.ops import (
 from ptxgen.ir.program import Role
 from ptxgen.plan import BARRIER_SLOT_BYTES
 from ptxgen.spec import GemmSpec
-from ptxgen.steps.builder import at
+from ptxgen.steps.builder import ONE_LANE, at
 from ptxgen.steps.gemm import GemmKernel, Walker
 from ptxgen.steps.tcgen05 import Tcgen05
 from ptxgen.steps.wgmma import Wgmma
@@ -80,8 +80,8 @@ class SpecializedKernel(GemmKernel):
         with builder.block() as body:
             if registers is not None:
                 grow = name == "consumer"
-                verb = "take" if grow else "give up"
-                builder.emit(SetMaxRegisters(registers=registers, grow=grow, comment=f"{verb} registers"))
+                what = "take registers" if grow else "give up registers for the consumers"
+                builder.emit(SetMaxRegisters(registers=registers, grow=grow, comment=what))
             builder.scope = f"{name}_"
             yield
             builder.scope = ""
@@ -142,9 +142,12 @@ class WarpgroupKernel(SpecializedKernel):
         assert isinstance(self._unit, Wgmma)
         self._wgmma: Wgmma = self._unit
 
+    def _issuer_does(self) -> str:
+        return "sets up and loads"
+
     @contextmanager
     def _loading_warp(self) -> Iterator[None]:
-        with self.builder.guard("idle", self._not_issuer, comment="one warp loads", negate=True):
+        with self.builder.guard("idle", self._not_issuer, comment="one warp loads, the others end", negate=True):
             yield
 
     @contextmanager
@@ -178,17 +181,17 @@ class WarpgroupKernel(SpecializedKernel):
         builder.emit(WgmmaWait(pending=1, comment="the batch before is complete"))
         accumulate = builder.registers["accumulate"]
         with builder.guard("nothing_to_release", accumulate, comment="not in the first K tile"):
-            self._release(cursor, "released_by_one")
+            self._release(cursor, "stage_released")
 
     def release_last(self, cursor: Cursor) -> None:
         """The last batch is complete: the accumulator is there and its stage is free."""
         self.builder.emit(WgmmaWait(pending=0, comment="the accumulator is complete"))
-        self._release(cursor, "released_last")
+        self._release(cursor, "last_stage_released")
 
     def _release(self, cursor: Cursor, label: str) -> None:
         builder = self.builder
         arrivals = self._release_arrivals(cursor)
-        with builder.guard(label, self._elected, comment="one lane a warp"):
+        with builder.guard(label, self._elected, comment=ONE_LANE):
             builder.emit(*arrivals)
         builder.emit(AdvanceCursor(cursor=cursor, comment="next stage to release"))
 
@@ -226,6 +229,17 @@ class TmemKernel(SpecializedKernel):
         if self.spec.accumulators > 1:
             self.builder.constant("acc_count", "pipeline", self.spec.accumulators, "accumulators")
 
+    def _issuer_does(self) -> str:
+        return "sets up and frees TMEM" if self.spec.consumers > 1 else "sets up, stores and frees TMEM"
+
+    def _arrives(self, barrier: Barrier) -> str:
+        if barrier.name == "acc_full":
+            return "the commit of the tile's MMAs arrives"
+        if barrier.name == "acc_empty":
+            both = " of both CTAs" if self.spec.cta_group == 2 else ""
+            return f"each of its storing threads{both} arrives"
+        return super()._arrives(barrier)
+
     @contextmanager
     def multiplier(self) -> Iterator[None]:
         """One warp, in which one thread issues the MMAs."""
@@ -245,9 +259,9 @@ class TmemKernel(SpecializedKernel):
             self._end_storers()
 
     def _end_storers(self) -> None:
-        with self.builder.guard("ended", self._not_issuer, comment="warp 0 ends", negate=True):
+        with self.builder.guard("ended", self._not_issuer, comment="warp 0 waits for D and frees", negate=True):
             self._epilogue.drain()
-            self._unit.accumulator_returned()
+            self._unit.accumulator_returned("deallocation")
             self._unit.free()
 
     def accumulator_cursor(self, name: str, *, start_phase: int = 0) -> Cursor:
@@ -277,13 +291,13 @@ class TmemKernel(SpecializedKernel):
         for barrier in ("acc_full", "acc_empty"):
             address = builder.register(f"{name}_{barrier.removeprefix('acc_')}", name)
             builder.emit(
-                StageAddress(dst=address, base=registers[barrier], stage=group, stride=8, comment="its mbarrier")
+                StageAddress(dst=address, base=registers[barrier], stage=group, stride=8, comment=f"its {barrier}")
             )
 
     def wait_accumulator_empty(self, cursor: Cursor) -> None:
         """Wait until the storers have read the accumulator of two tiles ago, or of the last one."""
         self._wait_accumulator("wait_empty", "acc_empty", cursor, "the accumulator may be overwritten")
-        self._unit.accumulator_returned()
+        self._unit.accumulator_returned("the tile's MMAs")
 
     def wait_accumulator_full(self, cursor: Cursor) -> None:
         """Wait until the tile's MMAs are complete."""
@@ -299,9 +313,9 @@ class TmemKernel(SpecializedKernel):
         """acc_full completes with the tile's MMAs."""
         builder = self.builder
         full = self._barrier_of("acc_full", cursor)
-        with builder.guard("tile_reported", self._elected, comment="one thread issues"):
-            self._tcgen05.commit(at(full), "arrives when the tile's MMAs are done")
-        builder.emit(AdvanceCursor(cursor=cursor, comment="next accumulator"))
+        with builder.guard("tile_reported", self._elected, comment=ONE_LANE):
+            self._tcgen05.commit(at(full), "arrives when the tile's MMAs are complete")
+        self._next_accumulator(cursor, "acc_empty")
 
     def store_accumulator(self, cursor: Cursor) -> None:
         """The epilogue; the accumulator is handed back as soon as it is in registers or staging."""
@@ -309,7 +323,11 @@ class TmemKernel(SpecializedKernel):
             self._epilogue.staging_free()
         self._epilogue.take_accumulator(self._accumulator_of(cursor), self._returned_to(cursor))
         self._epilogue.store_tile()
-        self.builder.emit(AdvanceCursor(cursor=cursor, comment="next accumulator"))
+        self._next_accumulator(cursor, "acc_full")
+
+    def _next_accumulator(self, cursor: Cursor, waits: str) -> None:
+        what = f"next phase of {waits}" if cursor.stage is None else "next accumulator"
+        self.builder.emit(AdvanceCursor(cursor=cursor, comment=what))
 
     def _returned_to(self, cursor: Cursor) -> Register:
         """The mbarrier through which storers hand the accumulator back."""
@@ -326,7 +344,7 @@ class TmemKernel(SpecializedKernel):
         if cursor.stage is None:
             return registers[barrier]
         address = self.builder.register(f"{cursor.name}_{barrier.removeprefix('acc_')}", cursor.name)
-        self._stage_address(address, registers[barrier], cursor, 8, "its mbarrier")
+        self._stage_address(address, registers[barrier], cursor, 8, f"its {barrier}")
         return address
 
     def _accumulator_of(self, cursor: Cursor) -> Register:

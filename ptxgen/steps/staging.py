@@ -15,8 +15,15 @@ from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder, at
 
 GROUP = "epilogue"
-_SWIZZLE_MASKS = {128: 0x70, 64: 0x30, 32: 0x10}
+SWIZZLE_MASKS = {128: 0x70, 64: 0x30, 32: 0x10}
 """Chunk bits that the swizzle XORs with the address bits 3 above them (PTX ISA 9.1 §5.5.7)."""
+
+
+def swizzle_comment(span: int) -> str:
+    """What a shift by 3 brings to the bits that choose a chunk, in words."""
+    bits = SWIZZLE_MASKS[span].bit_length() - 5
+    source, place = (f"{7}", "4") if not bits else (f"7-{7 + bits}", f"4-{4 + bits}")
+    return f"{span}B swizzle: address bits {source}, shifted to {place},"
 
 
 class StagingWriter:
@@ -67,13 +74,13 @@ class StagingWriter:
         """staging_row: the swizzled address of chunk 0 of a row."""
         builder, span = self.builder, self.staging.panel_span
         assert staging is not None
-        builder.integer("mad.lo.u32", self.row, row, span, staging, comment="row in staging")
-        if span in _SWIZZLE_MASKS:
+        builder.integer("mad.lo.u32", self.row, row, span, staging, comment="a row in staging")
+        if span in SWIZZLE_MASKS:
             chunk = builder.register("row_swizzle", GROUP)
-            mask = Hex(value=_SWIZZLE_MASKS[span])
-            builder.integer("shr.u32", chunk, self.row, 3, comment=f"{span}B swizzle:")
-            builder.integer("and.b32", chunk, chunk, mask, comment="bits of the row")
-            builder.integer("xor.b32", self.row, self.row, chunk, comment="move its chunks")
+            mask = Hex(value=SWIZZLE_MASKS[span])
+            builder.integer("shr.u32", chunk, self.row, 3, comment=swizzle_comment(span))
+            builder.integer("and.b32", chunk, chunk, mask, comment="and no others,")
+            builder.integer("xor.b32", self.row, self.row, chunk, comment="permute the row's 16-byte chunks")
 
     def buffer_address(self, dst: Register, base: Register, what: str) -> None:
         """The same place in the current staging buffer of the ring."""
@@ -84,7 +91,7 @@ class StagingWriter:
                 base=base,
                 stage=self.ring.stage,
                 stride=self.staging.buffer_bytes,
-                comment=f"staging buffer: {what}",
+                comment=what,
             )
         )
 
@@ -129,7 +136,7 @@ class RowWriter(StagingWriter):
         builder = self.builder
         if self._narrow:
             byte = builder.register("slice_byte", GROUP)
-            builder.integer("mov.b32", byte, 0, comment="byte of the row")
+            builder.integer("mov.b32", byte, 0, comment="first byte of the slice in its row of D")
         elif not self.ring:
             builder.integer("mov.b32", self._slice_row, self.row, comment="first slice of the row")
 
@@ -156,6 +163,10 @@ class RowWriter(StagingWriter):
         with self.builder.guard(f"rows_staged{suffix}", has_row, comment="lanes 0 to 15 hold rows"):
             yield
 
+    def _column(self, register: int) -> int:
+        """The column of the slice that begins in the register of this number."""
+        return register * 4 // self.staging.element_bytes
+
     def _stage(self, values: list[Register]) -> None:
         builder, staging = self.builder, self.staging
         base = self._slice_address()
@@ -165,30 +176,32 @@ class RowWriter(StagingWriter):
             address = base
             if chunk:
                 address = builder.register("chunk_row", GROUP)
-                builder.integer("xor.b32", address, base, 16 * chunk, comment=f"chunk {chunk}")
+                builder.integer("xor.b32", address, base, 16 * chunk, comment=f"chunk {chunk} of the slice")
             for panel in range(panels):
                 first = 4 * (panel * in_panel + chunk)
                 builder.emit(
                     StoreShared(
                         address=at(address, panel * staging.panel_bytes),
                         values=tuple(values[first : first + 4]),
-                        comment=f"panel {panel}" if panels > 1 else "",
+                        comment=f"columns {self._column(first)} to {self._column(first + 4) - 1} of the slice",
                     )
                 )
 
     def _slice_address(self) -> Register:
         builder, staging, row = self.builder, self.staging, self._slice_row
         if self.ring:
-            self.buffer_address(row, self.row, "its row")
+            self.buffer_address(row, self.row, "this row in the staging buffer")
         elif self._narrow:
             byte = builder.registers["slice_byte"]
             inside = builder.register("panel_byte", GROUP)
             panel = builder.register("panel_row", GROUP)
             last = Hex(value=staging.panel_span - 1)
-            builder.integer("and.b32", inside, byte, last, comment="byte in the panel's row")
-            builder.integer("sub.u32", panel, byte, inside, comment="row bytes before the panel")
-            builder.integer("xor.b32", row, self.row, inside, comment="chunk in the panel's row")
-            builder.integer("mad.lo.u32", row, panel, staging.rows, row, comment="+ the panels before")
+            builder.integer("and.b32", inside, byte, last, comment="the same in its panel's row")
+            builder.integer("sub.u32", panel, byte, inside, comment="bytes of a row in the panels before")
+            builder.integer("xor.b32", row, self.row, inside, comment="chunk 0 of the slice, swizzled")
+            builder.integer(
+                "mad.lo.u32", row, panel, staging.rows, row, comment=f"behind {staging.rows} rows of those panels"
+            )
         return row
 
     def next(self) -> None:
@@ -200,10 +213,12 @@ class RowWriter(StagingWriter):
             return
         if self._narrow:
             byte = builder.registers["slice_byte"]
-            builder.integer("add.u32", byte, byte, plan.slice_bytes, comment="byte of the row")
+            builder.integer("add.u32", byte, byte, plan.slice_bytes, comment="first byte of the next slice")
         else:
             step = plan.slice_bytes // staging.panel_span * staging.panel_bytes
-            builder.integer("add.u32", self._slice_row, self._slice_row, step, comment="panels of the slice")
+            builder.integer(
+                "add.u32", self._slice_row, self._slice_row, step, comment="behind the panels of this slice"
+            )
 
 
 class FragmentWriter(StagingWriter):
@@ -227,7 +242,7 @@ class FragmentWriter(StagingWriter):
         builder.integer("and.b32", lane, builder.registers["thread"], 31, comment="lane of the warp")
         if self._packed:
             builder.integer("and.b32", row, lane, 15, comment="stmatrix: lanes address 16 rows")
-            builder.integer("shr.u32", chunk, lane, 4, comment="of two chunks")
+            builder.integer("shr.u32", chunk, lane, 4, comment="of two chunks: lanes 16 on the second")
         else:
             builder.integer("shr.u32", row, lane, 2, comment="fragment: four lanes a row")
             builder.integer("and.b32", chunk, lane, 3, comment="of two columns each")
@@ -238,7 +253,7 @@ class FragmentWriter(StagingWriter):
             builder.integer("mad.lo.u32", self.row, chunk, panel_bytes, self.row, comment="chunks are panels")
         elif self._packed:
             builder.integer("shl.b32", chunk, chunk, 4, comment="chunk in bytes")
-            builder.integer("xor.b32", self.row, self.row, chunk, comment="swizzled")
+            builder.integer("xor.b32", self.row, self.row, chunk, comment="its place in the swizzled row")
         elif self.staging.panel_span == 16:
             half = builder.register("lane_half", GROUP)
             builder.integer("shr.u32", half, chunk, 1, comment="chunk of the lane")
@@ -247,14 +262,14 @@ class FragmentWriter(StagingWriter):
             builder.integer("mad.lo.u32", self.row, half, 8, self.row, comment="8 bytes")
         else:
             builder.integer("shl.b32", chunk, chunk, 3, comment="columns in bytes")
-            builder.integer("xor.b32", self.row, self.row, chunk, comment="swizzled")
+            builder.integer("xor.b32", self.row, self.row, chunk, comment="their place in the swizzled row")
 
     def write(self, number: int, suffix: str) -> None:
         plan, staging = self.plan, self.staging
         base = self.row
         if self.ring:
             base = self.builder.register("slice_row", GROUP)
-            self.buffer_address(base, self.row, "its row")
+            self.buffer_address(base, self.row, "this row in the staging buffer")
         first = 0 if self.by_slices else number * plan.slice_bytes
         for column in range(0, plan.slice_n, 16):
             width = min(16, plan.slice_n - column)
@@ -262,16 +277,22 @@ class FragmentWriter(StagingWriter):
             for block in range(plan.row_blocks):
                 start = plan.accumulator_index(block, number * plan.slice_n + column)
                 offset = block * 64 * staging.panel_span
-                self._store_columns(base, byte, offset, start, width)
+                rows = f"rows {64 * block} to {64 * block + 63}, " if plan.row_blocks > 1 else ""
+                first_column = column if self.by_slices else number * plan.slice_n + column
+                self._store_columns(base, byte, offset, start, width, (rows, first_column))
 
-    def _store_columns(self, base: Register, byte: int, offset: int, start: int, width: int) -> None:
+    def _store_columns(
+        self, base: Register, byte: int, offset: int, start: int, width: int, where: tuple[str, int]
+    ) -> None:
         """16 (or the last 8) columns of the warp's 16 rows, from accumulator register `start` on."""
         acc = self.builder.registers["acc"]
         if self._packed:
             pairs = [(acc[start + i], acc[start + i + 1]) for i in range(0, width // 2, 2)]
             values = tuple(self._convert(pairs, 4))
             address = self._chunk_address(base, byte)
-            self.builder.emit(StoreMatrix(address=at(address[0], address[1] + offset), values=values))
+            rows, column = where
+            comment = f"{rows}columns {column} to {column + width - 1}"
+            self.builder.emit(StoreMatrix(address=at(address[0], address[1] + offset), values=values, comment=comment))
             return
         for group in range(width // 8):
             register, extra = self._chunk_address(base, byte + 32 * group)
@@ -281,6 +302,8 @@ class FragmentWriter(StagingWriter):
                     StoreShared(
                         address=at(register, extra + offset + 8 * half * self.staging.panel_span),
                         values=(acc[i], acc[i + 1]),
+                        comment=f"{where[0]}columns {where[1] + 8 * group} to {where[1] + 8 * group + 7}"
+                        + f", rows {'8 to 15' if half else '0 to 7'} of the warp",
                     )
                 )
 

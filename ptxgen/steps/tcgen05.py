@@ -22,7 +22,7 @@ from ptxgen.ir.ops import (
     WaitTmemLoad,
 )
 from ptxgen.spec import GemmSpec
-from ptxgen.steps.builder import Builder, at
+from ptxgen.steps.builder import ONE_LANE, Builder, at
 from ptxgen.steps.matrix_unit import swizzle_text
 from ptxgen.steps.staging import GROUP, RowWriter
 
@@ -48,6 +48,9 @@ class Tcgen05:
         self._bases = {name: register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self.tmem_columns = self._plan.tmem_columns
         self.release_arrivals = spec.consumers
+        self.release_text = "the commit of its MMAs arrives"
+        if spec.consumers > 1:
+            self.release_text = "the commit of each multiplying warp arrives"
         writer = TmemWriter if spec.epilogue.store == "tma" else DirectWriter
         self.writer = writer(builder, spec, self._row)
 
@@ -57,7 +60,12 @@ class Tcgen05:
         """One warp allocates the accumulator's columns; the address goes through `slot`."""
         group = self._spec.cta_group
         self._builder.emit(
-            AllocTmem(cta_group=group, address=slot, columns=self.tmem_columns, comment="columns of the accumulator"),
+            AllocTmem(
+                cta_group=group,
+                address=slot,
+                columns=self.tmem_columns,
+                comment="whole warp: the accumulator, its address to SMEM",
+            ),
             RelinquishTmem(cta_group=group, comment="a co-resident CTA may allocate"),
         )
 
@@ -66,7 +74,7 @@ class Tcgen05:
         builder = self._builder
         builder.emit(
             FenceAfterSync(comment="TMEM is used only after its allocation"),
-            ReadTmemAddress(dst=self.tmem, address=slot, comment="accumulator: lane 0, column 0"),
+            ReadTmemAddress(dst=self.tmem, address=slot, comment="address of the accumulator: lane << 16 | column"),
         )
         if self._spec.accumulators == self._spec.consumers == 1:
             self.writer.take_accumulator(self.tmem)
@@ -78,7 +86,7 @@ class Tcgen05:
                 cta_group=self._spec.cta_group,
                 tmem=self.tmem,
                 columns=self.tmem_columns,
-                comment="free the accumulator",
+                comment="whole warp: frees the accumulator",
             )
         )
 
@@ -100,7 +108,7 @@ class Tcgen05:
             SetConstant(
                 dst=self._idesc,
                 value=Hex(value=instruction.encode()),
-                comment=f"instruction descriptor: {shape}",
+                comment=f"instruction descriptor: {shape}; {instruction.fields_text()}",
             )
         )
         describe_stage_0(builder, spec, ring, self._bases)
@@ -118,11 +126,13 @@ class Tcgen05:
             builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
         a_step = builder.register("a_desc_k", _GROUP, "b64")
         b_step = builder.register("b_desc_k", _GROUP, "b64")
-        with builder.guard("mma_issued", builder.registers["elected"], comment="one thread issues"):
+        with builder.guard("mma_issued", builder.registers["elected"], comment=ONE_LANE):
             for index, (a_offset, b_offset) in enumerate(zip(plan.a.mma_offsets, plan.b.mma_offsets, strict=True)):
                 a_now, b_now = a, b
                 if index:
-                    a_now = builder.integer("add.s64", a_step, a, a_offset >> 4, comment=f"A + {a_offset} bytes")
+                    a_now = builder.integer(
+                        "add.s64", a_step, a, a_offset >> 4, comment=f"A + {a_offset} bytes, in units of 16"
+                    )
                     b_now = builder.integer("add.s64", b_step, b, b_offset >> 4, comment=f"B + {b_offset} bytes")
                 first = index * plan.mma_k
                 builder.emit(
@@ -136,7 +146,7 @@ class Tcgen05:
                         comment=f"k {first} to {first + plan.mma_k - 1}",
                     )
                 )
-            self.commit(done, "arrives when the MMAs are done")
+            self.commit(done, "arrives when the MMAs so far are complete")
 
     def commit(self, done: Address, comment: str) -> None:
         """The mbarrier, of a pair the one in both CTAs, completes with the MMAs issued so far."""
@@ -147,7 +157,7 @@ class Tcgen05:
         """One of two multiplying warps: its rows of A, behind those of the first."""
         a = self._bases["a"]
         step = self._plan.staging.rows * self._plan.a.swizzle.span_bytes >> 4
-        self._builder.integer("mad.wide.u32", a, group, step, a, comment="its rows of A")
+        self._builder.integer("mad.wide.u32", a, group, step, a, comment="the rows of A of this multiplying warp")
 
     def _stage_descriptors(self, cursor: Cursor) -> tuple[Register, Register]:
         """Descriptors of A and B in the cursor's stage."""
@@ -162,15 +172,15 @@ class Tcgen05:
 
     def accumulator_ready(self) -> None:
         """Order reads of the accumulator after the barrier that announced it."""
-        self._builder.emit(FenceAfterSync(comment="read the accumulator after the barrier"))
+        self._builder.emit(FenceAfterSync(comment="reads of the accumulator: not before it is complete"))
 
-    def accumulator_read(self) -> None:
+    def accumulator_read(self, before: str) -> None:
         """Order this thread's reads before the barrier through which TMEM is handed back."""
-        self._builder.emit(FenceBeforeSync(comment="TMEM was read before the barrier"))
+        self._builder.emit(FenceBeforeSync(comment=f"reads of the accumulator: done before the {before}"))
 
-    def accumulator_returned(self) -> None:
+    def accumulator_returned(self, what: str) -> None:
         """Order the next MMA, or the deallocation, after that barrier."""
-        self._builder.emit(FenceAfterSync(comment="the accumulator is free after the barrier"))
+        self._builder.emit(FenceAfterSync(comment=f"{what}: not before the accumulator is free"))
 
 
 class TmemWriter(RowWriter):
@@ -184,8 +194,8 @@ class TmemWriter(RowWriter):
     def take_accumulator(self, tmem: Register) -> None:
         several = self.spec.consumers > 1
         warp = self.builder.registers["warp_of_group" if several else "warp"]
-        lane_stride = 32 << TMEM_LANE_SHIFT
-        self.builder.integer("mad.lo.u32", self._tmem_row, warp, lane_stride, tmem, comment="this warp's 32 lanes")
+        lanes = Hex(value=32 << TMEM_LANE_SHIFT)
+        self.builder.integer("mad.lo.u32", self._tmem_row, warp, lanes, tmem, comment="32 lanes a warp, in bits 16-31")
 
     def start(self) -> None:
         self.builder.integer("mov.b32", self._slice, self._tmem_row, comment="first slice of the accumulator")
@@ -200,7 +210,7 @@ class TmemWriter(RowWriter):
                 LoadTmem(
                     registers=acc.slice(start, count),
                     address=at(self._slice, start),
-                    comment=f"columns {start} to {start + count - 1} of the slice",
+                    comment=f"whole warp: columns {start} to {start + count - 1} of the slice",
                 )
             )
             start += count
@@ -229,12 +239,12 @@ class DirectWriter(TmemWriter):
         column = builder.register("d_column", GROUP)
         address = builder.register("d_address", GROUP, "b64")
         builder.integer("add.u32", row, registers["m_coord"], registers["tile_row"], comment="row of D")
-        builder.compare("lt.u32", inside, row, registers["m"], comment="it is inside")
+        builder.compare("lt.u32", inside, row, registers["m"], comment="the row is inside D")
         builder.integer("selp.b32", limit, registers["n"], 0, inside, comment="columns of D in this row")
         builder.integer("mov.b32", column, registers["n_coord"], comment="first column of the slice")
-        builder.integer("mad.wide.u32", address, row, registers["d_pitch"], registers["d"], comment="its row")
+        builder.integer("mad.wide.u32", address, row, registers["d_pitch"], registers["d"], comment="its address")
         size = self.staging.element_bytes
-        builder.integer("mad.wide.u32", address, column, size, address, comment="and column")
+        builder.integer("mad.wide.u32", address, column, size, address, comment="of the slice in it")
 
     def _stage(self, values: list[Register]) -> None:
         builder, registers = self.builder, self.builder.registers
@@ -252,6 +262,7 @@ class DirectWriter(TmemWriter):
                     predicate=inside,
                     address=at(registers["d_address"], 4 * first),
                     values=tuple(values[first : first + 4]),
+                    comment=f"columns {self._column(first)} to {self._column(first + 4) - 1} of the slice",
                 )
             )
 
@@ -289,19 +300,20 @@ def describe_stage_0(builder: Builder, spec: GemmSpec, ring: Register, bases: di
         mask = Hex(value=MAX_SMEM_OFFSET)
         ring = builder.integer("and.b32", inside, ring, mask, comment="without the CTA's rank, for descriptors")
     for name, operand, offset in (("a", plan.a, 0), ("b", plan.b, plan.a.tile_bytes)):
-        fields = SmemDescriptor(
+        descriptor = SmemDescriptor(
             start_address=0,
             leading_byte_offset=operand.leading_byte_offset,
             stride_byte_offset=operand.stride_byte_offset,
             swizzle=operand.swizzle,
-        ).encode(spec.target)
+        )
         what = f"{name.upper()}, stage 0: K-major, {swizzle_text(operand)}"
         builder.emit(
             DescriptorBase(
                 dst=bases[name],
                 address=ring,
                 offset=offset,
-                fields=Hex(value=fields),
+                fields=Hex(value=descriptor.encode(spec.target)),
+                fields_comment=descriptor.fields_text(spec.target),
                 low=low,
                 comment=f"SMEM descriptor of {what}, {operand.stride_byte_offset} bytes between 8-row groups",
             )

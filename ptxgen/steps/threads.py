@@ -22,10 +22,10 @@ from ptxgen.plan import Operand
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
 from ptxgen.steps.gemm import GemmKernel
+from ptxgen.steps.staging import SWIZZLE_MASKS, swizzle_comment
 
 _CHUNK_BYTES = 16
 _GROUP = "copy"
-_SWIZZLE_MASKS = {128: 0x70, 64: 0x30, 32: 0x10}
 
 
 class ThreadKernel(GemmKernel):
@@ -96,11 +96,11 @@ class ThreadKernel(GemmKernel):
             builder.integer("add.u32", address, address, registers["ring"], comment="in shared memory")
             if offset:
                 builder.integer("add.u32", address, address, offset, comment="B behind A")
-            if span in _SWIZZLE_MASKS:
-                builder.integer("shr.u32", swizzle, address, 3, comment=f"{span}B swizzle:")
-                mask = Hex(value=_SWIZZLE_MASKS[span])
-                builder.integer("and.b32", swizzle, swizzle, mask, comment="bits of the row")
-                builder.integer("xor.b32", address, address, swizzle, comment="move the chunk")
+            if span in SWIZZLE_MASKS:
+                builder.integer("shr.u32", swizzle, address, 3, comment=swizzle_comment(span))
+                mask = Hex(value=SWIZZLE_MASKS[span])
+                builder.integer("and.b32", swizzle, swizzle, mask, comment="and no others,")
+                builder.integer("xor.b32", address, address, swizzle, comment="permute the row's 16-byte chunks")
 
     def _operands(self) -> tuple[tuple[str, Operand, int], ...]:
         return ("a", self.plan.a, 0), ("b", self.plan.b, self.plan.a.tile_bytes)
@@ -154,9 +154,13 @@ class ThreadKernel(GemmKernel):
         for number in range(passes):
             builder.integer("min.u32", clamped, row, last, comment="read inside")
             pitch = registers[f"{name}_pitch"]
-            builder.integer("mad.wide.u32", source, clamped, pitch, registers[name], comment="row")
-            builder.integer("mad.wide.u32", source, k, operand.element_bytes, source, comment="chunk of the row")
-            builder.emit(LoadGlobal(values=data.slice(4 * number, 4), address=at(source)))
+            builder.integer(
+                "mad.wide.u32", source, clamped, pitch, registers[name], comment=f"address of the row of {name.upper()}"
+            )
+            builder.integer("mad.wide.u32", source, k, operand.element_bytes, source, comment="and of the chunk in it")
+            builder.emit(
+                LoadGlobal(values=data.slice(4 * number, 4), address=at(source), comment=f"16 bytes of {name.upper()}")
+            )
             if number + 1 < passes:
                 step = self._rows_a_pass
                 builder.integer("add.u32", row, row, step, comment=f"{step} rows on")
@@ -166,7 +170,13 @@ class ThreadKernel(GemmKernel):
                 builder.integer("and.b32", value, value, registers["k_mask"][word], comment="zero past K")
             with self._rows_inside(name, operand, number):
                 offset = number * self._rows_a_pass * operand.swizzle.span_bytes
-                builder.emit(StoreShared(address=at(registers[f"{name}_place"], offset), values=values))
+                builder.emit(
+                    StoreShared(
+                        address=at(registers[f"{name}_place"], offset),
+                        values=values,
+                        comment=f"to {name.upper()} of the stage",
+                    )
+                )
 
     @contextmanager
     def _rows_inside(self, name: str, operand: Operand, number: int) -> Iterator[None]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Address, Cursor, Register
 from ptxgen.spec import GemmSpec
-from ptxgen.steps.builder import Builder
+from ptxgen.steps.builder import ONE_LANE, Builder
 from ptxgen.steps.staging import FragmentWriter
 from ptxgen.steps.tcgen05 import describe_stage_0, stage_descriptor
 
@@ -25,6 +25,8 @@ class Wgmma:
         self._bases = {name: builder.register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self._acc = builder.register("acc", "epilogue", count=self._plan.accumulator_registers)
         self.release_arrivals = 4 * spec.consumers * spec.cluster_ctas
+        everywhere = " of both CTAs" if spec.cluster_ctas > 1 else ""
+        self.release_text = f"a lane of each multiplying warp{everywhere} arrives"
         self.writer = FragmentWriter(builder, spec)
 
     def allocate(self, slot: Address) -> None:
@@ -46,8 +48,10 @@ class Wgmma:
             return
         group = builder.register("rows_of_a", _GROUP)
         rows_bytes = plan.row_blocks * 64 * plan.a.swizzle.span_bytes
-        builder.integer("sub.u32", group, builder.registers["warp"], self._spec.consumer_warp, comment="consumer warp")
-        builder.integer("shr.u32", group, group, 2, comment="consumer warpgroup")
+        builder.integer(
+            "sub.u32", group, builder.registers["warp"], self._spec.consumer_warp, comment="warp of the consumers"
+        )
+        builder.integer("shr.u32", group, group, 2, comment="warpgroup of the consumers")
         a = self._bases["a"]
         builder.integer("mad.wide.u32", a, group, rows_bytes >> 4, a, comment="its rows of A")
 
@@ -56,7 +60,7 @@ class Wgmma:
         builder = self._builder
         self.issue(cursor, k_tile)
         builder.emit(ir.WgmmaWait(pending=0, comment="the stage is read, the accumulator is there"))
-        with builder.guard("stage_released", builder.registers["elected"], comment="one lane a warp"):
+        with builder.guard("stage_released", builder.registers["elected"], comment=ONE_LANE):
             builder.emit(ir.Arrive(address=done, comment="this warp has read the stage"))
 
     def issue(self, cursor: Cursor, k_tile: Register | int) -> None:
@@ -70,7 +74,7 @@ class Wgmma:
         builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
         a_step = builder.register("a_desc_k", _GROUP, "b64")
         b_step = builder.register("b_desc_k", _GROUP, "b64")
-        builder.emit(ir.WgmmaFence(comment="accumulator registers before wgmma"))
+        builder.emit(ir.WgmmaFence(comment="whole warpgroup, converged: registers before wgmma"))
         for index, (a_k, b_k) in enumerate(zip(plan.a.mma_offsets, plan.b.mma_offsets, strict=True)):
             b_now = b
             if index:
@@ -79,7 +83,9 @@ class Wgmma:
                 a_offset = a_k + block * 64 * plan.a.swizzle.span_bytes
                 a_now = a
                 if a_offset:
-                    a_now = builder.integer("add.s64", a_step, a, a_offset >> 4, comment=f"A + {a_offset} bytes")
+                    a_now = builder.integer(
+                        "add.s64", a_step, a, a_offset >> 4, comment=f"A + {a_offset} bytes, in units of 16"
+                    )
                 first = index * plan.mma_k
                 builder.emit(
                     ir.Wgmma(
@@ -89,12 +95,15 @@ class Wgmma:
                         n=spec.tile.n,
                         type=spec.operand_type,
                         accumulate=1 if index else accumulate,
-                        comment=f"rows {64 * block} on, k {first} to {first + plan.mma_k - 1}",
+                        comment=f"rows {64 * block} to {64 * block + 63}, k {first} to {first + plan.mma_k - 1}",
                     )
                 )
-        builder.emit(ir.WgmmaCommit(comment="one batch a K tile"))
+        builder.emit(ir.WgmmaCommit(comment="the K tile's batch"))
 
     def accumulator_ready(self) -> None:
         """Accumulators are registers."""
 
-    accumulator_read = accumulator_returned = accumulator_ready
+    def accumulator_read(self, before: str) -> None:
+        """Accumulators are registers."""
+
+    accumulator_returned = accumulator_read

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptxgen.review import mutation_table
+from ptxgen.review.mutants import mutants
 from ptxgen.review.mutations import Examination, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -82,6 +83,23 @@ def test_comments_only_renumber_the_table() -> None:
     rows, now = (re.findall(r"(?m)^\| (\d+) (\|.*)", one) for one in (part, moved))
     assert [(int(line) + 1, rest) for line, rest in rows] == [(int(line), rest) for line, rest in now]
     assert mutation_table.renumbered(part, text.replace("bar.sync 0;", "bar.sync 1;", 1)) is None
+
+
+def test_names_of_labels_and_the_base_of_numbers_are_no_code() -> None:
+    text = STEP6.read_text()
+    same = re.sub(r"\bk_loop\b", "again", text).replace("0x200000", "2097152")
+    assert same != text and mutation_table.digest(same) == mutation_table.digest(text)
+    for old, new in (("bra k_loop;", "bra wait_loaded;"), ("0x200000", "0x200001"), ("%smem, 64", "%smem, 72")):
+        assert mutation_table.digest(text.replace(old, new, 1)) != mutation_table.digest(text)
+
+
+def test_what_the_table_calls_harmless_is_so_for_a_reason_still_known() -> None:
+    parts = mutation_table.sections((ROOT / "docs" / "mutations.md").read_text(encoding="utf-8"))
+    for name, path in mutation_table.kernels(ROOT).items():
+        rows = re.findall(r"(?m)^\| \d+ \| .*$", parts.get(name, ""))
+        for row, mutant in zip(rows, mutants(path.read_text(encoding="utf-8")), strict=False):
+            if "| harmless: " in row:
+                assert str(mutation_table.judge(mutant, Outcome(), name)) == row
 
 
 @pytest.mark.slow

@@ -189,6 +189,7 @@ def descriptor(program: Program, fields: int) -> ir.DescriptorBase:
         address=p_register(program, "ring"),
         offset=0,
         fields=Hex(value=fields),
+        fields_comment="",
         low=p_register(program, "desc_low"),
     )
 

@@ -144,7 +144,7 @@ def is_redundant(name: str, op: ir.Op, number: int) -> bool:
     if isinstance(op, ir.ClusterBarrier):
         # A pair is scheduled as one, and meets again before either touches the other.
         return op.comment == "both CTAs have started"
-    if op.comment in ("the last tile has left staging", "staging is free"):
+    if op.comment in ("this thread's earlier stores have read staging", "staging is free"):
         # Buffers of slices are waited for with every slice, so also with the first of a tile.
         return (name, number) in (("step 6, staged slices", 0), ("step 8", 0))
     return False
@@ -329,7 +329,7 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
     ),
     "all lanes initialise": (
         "step 5",
-        lambda p: edit(p, unguarded("set_up_by_one")),
+        lambda p: edit(p, unguarded("barriers_initialised")),
         ALONE + r"32 lanes initialise barrier loaded\[0\]; one elected lane must",
     ),
     "all lanes load": (
@@ -340,7 +340,7 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
     "all lanes multiply": ("step 4", lambda p: edit(p, unguarded("mma_issued")), r"32 lanes issue an MMA"),
     "all lanes store": (
         "step 4",
-        lambda p: edit(p, unguarded("stores_issued_by_one")),
+        lambda p: edit(p, unguarded("stores_issued")),
         r"32 lanes issue the store from staging\[0\]",
     ),
     "one lane waits at a barrier of the warps": (

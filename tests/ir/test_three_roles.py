@@ -121,16 +121,15 @@ class ThreeRoles:
             builder.emit(ir.TensorMapAddress(dst=reg(tensor_map.name, "b64"), parameter=tensor_map, comment="map"))
         shape = InstructionDescriptor(m=M, n=N, d_type="f32", a_type="f16", b_type="f16")
         builder.emit(ir.SetConstant(dst=reg("idesc"), value=Hex(value=shape.encode()), comment="128 x 64, f16"))
-        fields = SmemDescriptor(
-            start_address=0, leading_byte_offset=16, stride_byte_offset=1024, swizzle=Swizzle.B128
-        ).encode("sm_100a")
+        operand = SmemDescriptor(start_address=0, leading_byte_offset=16, stride_byte_offset=1024, swizzle=Swizzle.B128)
         for name, offset in (("a_base", 0), ("b_base", A_BYTES)):
             builder.emit(
                 ir.DescriptorBase(
                     dst=reg(name, "b64"),
                     address=reg("ring"),
                     offset=offset,
-                    fields=Hex(value=fields),
+                    fields=Hex(value=operand.encode("sm_100a")),
+                    fields_comment=operand.fields_text("sm_100a"),
                     low=reg("low"),
                     comment=f"{name} of stage 0",
                 )

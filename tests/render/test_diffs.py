@@ -42,7 +42,7 @@ SCHEDULING = (
     r"|%[mn]_tiles?, \[?[mn%]|%(band|first|rows|rest|span|group)\b|%ctaid|^[+-]tile_loop:|^[+-]tiles_done:"
     r"|bra (tile_loop|tiles_done);|// (this CTA's output tile|output tiles: this CTA's id, then every grid-th)$"
 )
-DRAIN = r"// (the last tile has left staging|staging is free)$"
+DRAIN = r"// (this thread's earlier stores have read staging|staging is free)$"
 
 
 @pytest.mark.parametrize("target", ["sm_100a", "sm_90a"])

@@ -106,9 +106,29 @@ def test_every_comment_of_an_op_stands_in_the_text_in_order(spec: GemmSpec, text
 def test_ops_without_a_comment_are_repeated_or_close_a_block(spec: GemmSpec) -> None:
     bare = {type(op) for op in build(spec).ops() if not op.comment}
     closing = {ir.Label, ir.Branch, ir.Compare, ir.Return}
-    repeated = {ir.ConvertPair, ir.StoreShared, ir.StoreMatrix, ir.LoadGlobal, ir.StoreGlobal}
-    copies = {ir.PrefetchTensorMap, ir.TmaLoad, ir.TmaStore}  # their operands' names say it all
-    assert bare <= closing | repeated | copies
+    assert bare <= closing | {ir.ConvertPair}
+
+
+FIELD = re.compile(r"(\d+)(?:-(\d+))?: ([^;=]*) = (\d+)")
+
+
+def test_comments_of_descriptor_constants_name_their_fields(text: str) -> None:
+    """Every bit that is set lies in a field that the comment names, and has the value that it gives."""
+    found = re.findall(r"(?:%idesc|%ring_[ab]_desc), (0x[0-9a-f]+); +// (.*bits \d.*)$", text, re.MULTILINE)
+    assert len(found) >= 2
+    for constant, comment in found:
+        told = 0
+        for low, high, name, value in FIELD.findall(comment.partition("bits ")[2]):
+            shift, width = int(low), int(high or low) - int(low) + 1
+            assert int(constant, 16) >> shift & (1 << width) - 1 == int(value), name
+            told |= int(value) << shift
+        assert told == int(constant, 16)
+
+
+def test_a_branch_around_one_lane_says_where_the_warp_meets_again(text: str) -> None:
+    """What follows the label may be `.aligned`: barriers, tcgen05.ld, wgmma, dealloc."""
+    branches = re.findall(r"@!%elected bra \w+;(.*)$", text, re.MULTILINE)
+    assert branches and {branch.strip() for branch in branches} == {"// one lane; the warp meets again at the label"}
 
 
 # ---- the templates --------------------------------------------------------------------------
