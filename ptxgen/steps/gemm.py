@@ -395,7 +395,7 @@ class GemmKernel:
     ) -> None:
         builder = self.builder
         for panel in range(operand.panels):
-            now, what = k, tensor_map[0].upper()
+            now, what = k, ("a part of " if operand.shared > 1 else "") + tensor_map[0].upper()
             if operand.panels > 1:
                 what += f", panel {panel},"
             if panel:
@@ -408,7 +408,7 @@ class GemmKernel:
                     dst=at(self._part(walker, operand), offset + panel * operand.panel_bytes),
                     tensor_map=builder.registers[tensor_map],
                     coordinates=(now, row),
-                    comment=f"{what} to the stage",
+                    comment=f"{what} to the stage{' in every CTA' if operand.shared > 1 else ''}",
                     barrier=at(self._signal(walker)),
                     mask=builder.registers["cluster_mask"] if operand.shared > 1 else None,
                 )
