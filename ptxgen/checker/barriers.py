@@ -101,3 +101,5 @@ class Meeting:
     waiting: list[tuple[int, int]] = field(default_factory=list)
     """(warp, lanes) that learn what all others bring."""
     arrived: int = 0
+    epochs: dict[int, int] = field(default_factory=dict)
+    """Warp -> its last epoch before it arrived at the cluster barrier, in whatever order of memory."""

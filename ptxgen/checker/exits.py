@@ -23,11 +23,12 @@ OUTLIVED = STORES | BULK_LOADS | {"commit", "tmem-copy"}
 
 class Visitors:
     """What other CTAs have done to one: the bits of their operations, and of each warp and its lanes the last
-    epoch, with the line."""
+    epoch, with the line. `met`: the last epoch of each warp before a cluster barrier that the CTA has waited for."""
 
     def __init__(self) -> None:
         self.operations = 0
         self.threads: dict[tuple[int, int], tuple[int, int]] = {}
+        self.met: dict[int, int] = {}
 
 
 def operates(cluster: Cluster, owner: int, operation: Operation) -> None:
@@ -42,6 +43,13 @@ def visits(cluster: Cluster, owner: int, event: Event) -> None:
         warp = cluster.warp(event)
         for lanes, _ in warp.views(event.lanes):
             cluster.visitors[owner].threads[warp.number, lanes] = warp.mark(), event.line
+
+
+def met(cluster: Cluster, cta: int, epochs: dict[int, int]) -> None:
+    """A warp of the CTA has waited for a cluster barrier, at which other warps arrived after these epochs."""
+    known = cluster.visitors[cta].met
+    for warp, epoch in epochs.items():
+        known[warp] = max(known.get(warp, 0), epoch)
 
 
 def exits(cluster: Cluster, warp: Warp) -> None:
@@ -66,7 +74,8 @@ def exits(cluster: Cluster, warp: Warp) -> None:
         if epoch_of(known) >= epoch:
             cluster.paths.need(path_of(known))
         else:
-            cluster.findings.outlived(cluster, warp, cluster.warps[number], lanes, line)
+            relaxed = visitors.met.get(number, 0) >= epoch
+            cluster.findings.outlived(cluster, warp, cluster.warps[number], lanes, line, relaxed=relaxed)
 
 
 def _needs_waits(cluster: Cluster, cta: int, mine: list[Warp]) -> None:
@@ -94,5 +103,6 @@ def _report_operations(cluster: Cluster, warp: Warp, known: int, missing: int) -
         operation = cluster.operations[number]
         overtaken = operation.kind == "commit" and last.get(operation.of_thread, 0) > number
         cluster.findings.outlived(
-            cluster, warp, cluster.warps[operation.warp], operation.lanes, operation.line, operation.kind, overtaken
-        )
+            cluster, warp, cluster.warps[operation.warp], operation.lanes, operation.line, operation.kind,
+            overtaken=overtaken,
+        )  # fmt: skip

@@ -180,13 +180,28 @@ class Findings:
     # -- exits -----------------------------------------------------------------------------------
 
     def outlived(
-        self, cluster: Cluster, ended: Warp, warp: Warp, lanes: int, line: int, kind: str = "", overtaken: bool = False
+        self,
+        cluster: Cluster,
+        ended: Warp,
+        warp: Warp,
+        lanes: int,
+        line: int,
+        kind: str = "",
+        *,
+        overtaken: bool = False,
+        relaxed: bool = False,
     ) -> None:
         """The CTA of `ended` may be gone when another's access, or operation of `kind`, comes to it; `overtaken`: a
-        later commit of the same thread is known to have come."""
+        later commit of the same thread is known to have come; `relaxed`: a cluster barrier lies between, at which the
+        other arrived relaxed."""
 
         def message() -> str:
             who = f"the {kind} of warp {warp.index}" if kind else f"warp {warp.index}"
+            missing = (
+                "barrier.cluster.arrive.release in place of .relaxed"
+                if relaxed
+                else f"a wait in CTA rank {ended.cta} that comes after it (an mbarrier's, or barrier.cluster)"
+            )
             then = (
                 f"\n  a later commit of the same thread is known in CTA rank {ended.cta}; that commits arrive in their"
                 " order is not in the manual"
@@ -196,10 +211,11 @@ class Findings:
             return (
                 f"{who} of CTA rank {warp.cta} ({lanes_text(lanes)}) reaches CTA rank {ended.cta}:"
                 f" {self.source.quote(line)}\n  that CTA may have ended by then{then}\n"
-                f"  missing: a wait in CTA rank {ended.cta} that comes after it (an mbarrier's, or barrier.cluster)"
+                f"  missing: {missing}"
             )
 
-        rule = "commit-after-exit" if overtaken else "exit-with-pending-async"
+        rule = "relaxed-barrier-before-exit" if relaxed else "exit-with-pending-async"
+        rule = "commit-after-exit" if overtaken else rule
         self._add(rule, cluster, warp, line, 0, message)
 
     # -- tensor maps -----------------------------------------------------------------------------

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxgen.checker import exits
 from ptxgen.checker.barriers import Meeting
-from ptxgen.checker.clocks import acquire, members, merge
+from ptxgen.checker.clocks import acquire, epoch_of, members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import Operation
 from ptxgen.checker.threads import Warp
@@ -44,7 +44,9 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
         brought = cluster.released(warp, event.lanes, event.order)
         meeting.gathered = merge(meeting.gathered, brought)
         meeting.sources.append(warp.number)
+        meeting.epochs[warp.number] = epoch_of(warp.end_epoch())
     else:
+        exits.met(cluster, warp.cta, meeting.epochs)
         path = cluster.paths.of(meeting.lines)
         for view in warp.change(event.lanes):
             cluster.learn(warp, view, meeting.gathered, meeting.sources, path)

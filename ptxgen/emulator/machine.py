@@ -215,8 +215,8 @@ class Machine:
         held: list[Any],
     ) -> Launch:
         self._check(entry, code, grid, block, cluster, dynamic_smem_bytes, arguments)
-        maps = TensorMaps(self.memory)
         parameters = Block(poisoned(max(16, sum(p.size_bytes + p.align for p in entry.parameters))))
+        maps = TensorMaps(self.memory, parameters.data)
         for parameter, argument in zip(entry.parameters, arguments, strict=True):
             raw = self._argument(parameter, argument, maps, held)
             parameters.data[parameter.offset : parameter.offset + len(raw)] = memoryview(raw)

@@ -74,10 +74,10 @@ class Tensor:
 
 
 class TensorMaps:
-    """The tensor maps of one launch, by address and by contents."""
+    """The tensor maps of one launch, by address and by contents. `parameters` holds what lies in parameter space."""
 
-    def __init__(self, memory: GlobalMemory) -> None:
-        self._memory = memory
+    def __init__(self, memory: GlobalMemory, parameters: Bytes) -> None:
+        self._memory, self._parameters = memory, parameters
         self._by_address: dict[int, Tensor] = {}
         self._by_bytes: dict[bytes, Tensor] = {}
 
@@ -96,11 +96,15 @@ class TensorMaps:
         found = self._by_address.get(address)
         if found is not None:
             return found
-        if address >> 32 == PARAM_WINDOW >> 32:
-            raise MachineError("illegal-tensor-copy", f"no tensor map at parameter offset {address & 0xFFFFFFFF:#x}")
         if address % 64:
             raise MachineError("misaligned-address", f"tensor map address {address:#x} is not a multiple of 64")
-        raw = self._memory.read(address, TENSOR_MAP_BYTES).tobytes()
+        if address >> 32 == PARAM_WINDOW >> 32:  # one of several that a parameter holds
+            offset = address & 0xFFFFFFFF
+            raw = self._parameters[offset : offset + TENSOR_MAP_BYTES].tobytes()
+            if raw[: len(MAGIC)] != MAGIC:
+                raise MachineError("illegal-tensor-copy", f"no tensor map at parameter offset {offset:#x}")
+        else:
+            raw = self._memory.read(address, TENSOR_MAP_BYTES).tobytes()
         found = self._by_bytes.get(raw)
         if found is None:
             found = self._by_bytes[raw] = self.bind(decode(raw))

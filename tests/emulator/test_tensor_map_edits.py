@@ -8,6 +8,12 @@ from typing import Any
 import numpy as np
 import pytest
 
+from ptxgen.emulator import GlobalMemory, Machine, load_module
+from ptxgen.emulator.tensor_maps import encode
+from ptxgen.hardware.element_types import element_type
+from ptxgen.hardware.targets import target
+from ptxgen.hardware.tensor_map import TensorMap
+
 Run = Callable[..., Any]
 
 # A map of the input as 6 rows of 8 words, 48 bytes apart from each other, is made in shared memory, copied over the
@@ -105,3 +111,50 @@ def test_lanes_load_from_the_parameters_by_generic_addresses(lane: int, run_ptx:
     low, high = outcome.out[6].item(), outcome.out[7].item()
     assert high << 32 | low >= 0x7F00_0000_0000
     assert outcome.out[lane:].tolist() == [(low, high)[t & 1] for t in range(lane, 32)]
+
+
+PARAMETER = """\
+.version 8.6
+.target sm_100a
+.address_size 64
+.visible .entry kernel(.param .align 64 .b8 maps[256])
+{
+    .shared .align 128 .b8 tile[64];
+    .shared .align 8 .b64 landed;
+    .reg .b64 %map; .reg .b32 %tile, %landed; .reg .pred %passed;
+    mov.u64 %map, maps; cvta.param.u64 %map, %map;
+    mov.u32 %tile, tile; mov.u32 %landed, landed;
+    mbarrier.init.shared::cta.b64 [%landed], 1;
+    mbarrier.arrive.expect_tx.shared::cta.b64 _, [%landed], 64;
+    cp.async.bulk.tensor.1d.shared::cta.global.tile.mbarrier::complete_tx::bytes [%tile], [%map, {0}], [%landed];
+wait:
+    mbarrier.try_wait.parity.shared::cta.b64 %passed, [%landed], 0;
+    @!%passed bra wait;
+    add.s64 %map, %map, 128;
+    cp.async.bulk.tensor.1d.global.shared::cta.tile.bulk_group [%map, {0}], [%tile];
+    cp.async.bulk.commit_group;
+    cp.async.bulk.wait_group 0;
+    ret;
+}
+"""
+
+
+@pytest.mark.parametrize("second", [True, False])
+def test_a_parameter_that_holds_several_maps(second: bool) -> None:
+    memory = GlobalMemory()
+    buffers = [memory.allocate(64, name=name) for name in ("in", "out")]
+    buffers[0].data[:] = np.arange(64)
+    kind = element_type("f32")
+    maps = [
+        encode(TensorMap(element_type=kind, address=buffer.address, dims=(16,), strides_bytes=(), box=(16,)))
+        for buffer in buffers
+    ]
+    report = Machine(chip=target("sm_100a"), memory=memory, workers=1).launch(
+        load_module(PARAMETER, name="file.ptx"),
+        "kernel",
+        grid=(1, 1, 1),
+        block=(1, 1, 1),
+        arguments=[maps[0] + (maps[1] if second else bytes(128))],
+    )
+    assert [finding.rule for finding in report.findings] == ([] if second else ["illegal-tensor-copy"])
+    assert not second or buffers[1].data.tolist() == list(range(64))

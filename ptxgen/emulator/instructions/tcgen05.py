@@ -82,10 +82,17 @@ def mma(d: Decode) -> Op:
             key = MmaKey(d_address, described, "f16", a_in_tmem, lanes_off, scale, lane, cta_group)
             x = (x if type(x) is int else x.item(lane)) + a_shift
             y = y if type(y) is int else y.item(lane)
+            if not (y if a_in_tmem else x & y) & _DESCRIPTOR_CONSTANT:
+                warp.cta.unit.note("descriptor-constant", _NO_CONSTANT, warp, line, "warning")
+                x, y = x if a_in_tmem else x | _DESCRIPTOR_CONSTANT, y | _DESCRIPTOR_CONSTANT
             accumulate = (p if type(p) is bool else p.item(lane)) is not negated
             warp.tensor_queue.append(MmaRequest(key, x, y, accumulate, line))
 
     return op
+
+
+_DESCRIPTOR_CONSTANT = 1 << 46
+_NO_CONSTANT = "bits 46-48 of a matrix descriptor are 0b000; the manual wants the constant 0b001 there"
 
 
 def _enable(d: Decode) -> tuple[int, bool]:
