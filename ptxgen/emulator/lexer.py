@@ -28,6 +28,7 @@ _PATTERN = re.compile(
     | (?P<word>[%$_A-Za-z][\w$%]*(?:(?:\.|::)[\w$]+)*)
     | (?P<string>"[^"\n]*")
     | (?P<punctuation>[{}()\[\];:,<>|!@+\-=*/&~^?%])
+    | (?P<unknown>.)
     """,
     re.VERBOSE | re.DOTALL,
 )
@@ -36,21 +37,18 @@ _PATTERN = re.compile(
 def tokenize(text: str, name: str) -> list[Token]:
     """All tokens of a file, ending with one of kind "end"; PtxError on a character PTX lacks."""
     tokens: list[Token] = []
-    line, position = 1, 0
-    match = _PATTERN.match
-    while position < len(text):
-        found = match(text, position)
-        if found is None:
-            source = text.splitlines()[line - 1]
-            raise PtxError(name, line, source, f"unexpected character {text[position]!r}")
+    line = 1
+    for found in _PATTERN.finditer(text):
         kind = found.lastgroup
         if kind == "newline":
             line += 1
         elif kind == "comment":
-            line += found.group().count("\n")
-        elif kind != "skip":
-            word = found.group()
-            tokens.append(Token(word if kind == "punctuation" else str(kind), word, line))
-        position = found.end()
+            line += found[0].count("\n")
+        elif kind == "unknown":
+            source = text.splitlines()[line - 1]
+            raise PtxError(name, line, source, f"unexpected character {found[0]!r}")
+        elif kind is not None and kind != "skip":
+            word = found[0]
+            tokens.append(Token(word if kind == "punctuation" else kind, word, line))
     tokens.append(Token("end", "", line))
     return tokens

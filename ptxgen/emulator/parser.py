@@ -458,10 +458,18 @@ class _Parser:
         def fail(reason: str) -> NoReturn:
             self._fail(reason, raw.line)
 
-        operands = tuple(Operands(tokens, lookup, fail).operand() for tokens in raw.operands)
-        return Instruction(raw.name, operands, guard, raw.line)
+        def operand(tokens: list[Token]) -> Operand:
+            if len(tokens) == 1 and tokens[0].kind == "word":  # as most are; the general way comes to the same
+                found = self._lookup(tokens[0].text, raw.scope)
+                if found is not None:
+                    return found
+            return Operands(tokens, lookup, fail).operand()
+
+        return Instruction(raw.name, tuple(map(operand, raw.operands)), guard, raw.line)
 
     def _lookup(self, name: str, scope: _Scope | None) -> Operand | None:
+        if scope is not None and (found := scope.names.get(name)) is not None:
+            return found
         base = name.rstrip("0123456789")
         digits = name[len(base) :]
         while scope is not None:

@@ -12,6 +12,7 @@ from bisect import bisect
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 _NUMBERED = re.compile(r"%[a-z]{1,3}\d+\b|\$[A-Za-z_]\w*\d+\b")
 _COUNTED = re.compile(r"(%[a-z]{1,3})<\d+>")
@@ -36,7 +37,7 @@ def align(old: Sequence[str], new: Sequence[str]) -> tuple[Pair, ...]:
     pairs: list[tuple[int | None, int | None]] = []
     anchors = _anchors([code_of(line) for line in old], [code_of(line) for line in new])
     if len(anchors) < min(len(old), len(new)) / 3:  # numbered anew, or quite different: whole names would mislead
-        anchors = _anchors(*keys)
+        anchors = []
     for what, a, a_stop, b, b_stop in _stretches(*keys, anchors):
         if what == "equal":
             pairs += zip(range(a, a_stop), range(b, b_stop), strict=True)
@@ -46,19 +47,44 @@ def align(old: Sequence[str], new: Sequence[str]) -> tuple[Pair, ...]:
     return tuple(_pair(old, new, a, b, names) for a, b in pairs)
 
 
-def _stretches(
-    old: list[str], new: list[str], anchors: list[tuple[int, int]]
-) -> Iterator[tuple[str, int, int, int, int]]:
-    """What difflib calls opcodes. Lines that are the only ones of their kind on both sides hold the texts together,
-    so that long texts with many alike lines take little time."""
+_Stretch = tuple[str, int, int, int, int]
+"""What difflib calls an opcode: equal or not, and where on both sides."""
+
+
+_DEEPEST = 16
+"""Times that stretches between anchors are anchored again; texts need three or four."""
+
+
+def _stretches(old: list[str], new: list[str], anchors: list[tuple[int, int]], depth: int = 0) -> Iterator[_Stretch]:
+    """Both texts from end to end, held together by pairs of lines that are known to match."""
     a = b = 0
     for anchor_a, anchor_b in (*anchors, (len(old), len(new))):
-        matcher = difflib.SequenceMatcher(None, old[a:anchor_a], new[b:anchor_b], autojunk=False)
-        for what, i, i_stop, j, j_stop in matcher.get_opcodes():
+        for what, i, i_stop, j, j_stop in _matched(old[a:anchor_a], new[b:anchor_b], depth):
             yield what, a + i, a + i_stop, b + j, b + j_stop
         if anchor_a < len(old):
             yield "equal", anchor_a, anchor_a + 1, anchor_b, anchor_b + 1
         a, b = anchor_a + 1, anchor_b + 1
+
+
+def _matched(old: list[str], new: list[str], depth: int) -> Iterator[_Stretch]:
+    """The same for texts of which nothing is known. What they begin and end with alike is set aside, then lines that
+    are the only ones of their kind on both sides hold the rest together, and in what lies between them again: the
+    search for the longest common stretch takes the square of the time where many lines are alike."""
+    shorter = min(len(old), len(new))
+    head = next((n for n in range(shorter) if old[n] != new[n]), shorter)
+    tail = next((n for n in range(shorter - head) if old[-1 - n] != new[-1 - n]), shorter - head)
+    a_stop, b_stop = len(old) - tail, len(new) - tail
+    if head:
+        yield "equal", 0, head, 0, head
+    if head or tail:
+        for what, i, i_stop, j, j_stop in _matched(old[head:a_stop], new[head:b_stop], depth):
+            yield what, head + i, head + i_stop, head + j, head + j_stop
+    elif depth < _DEEPEST and (anchors := _anchors(old, new)):
+        yield from _stretches(old, new, anchors, depth + 1)
+    elif old or new:
+        yield from difflib.SequenceMatcher(None, old, new, autojunk=False).get_opcodes()
+    if tail:
+        yield "equal", a_stop, len(old), b_stop, len(new)
 
 
 def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
@@ -82,11 +108,13 @@ def _anchors(old: list[str], new: list[str]) -> list[tuple[int, int]]:
     return found[::-1]
 
 
+@lru_cache(maxsize=1 << 14)
 def code_of(line: str) -> str:
     """A line without its comment, spaces made one."""
     return " ".join(line.partition("//")[0].split())
 
 
+@lru_cache(maxsize=1 << 14)
 def _key(line: str) -> str:
     code = code_of(line)
     if not code:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 
 from ptxgen.emulator.module import Instruction, Operand, Pair, Register, Vector
 from ptxgen.review.values import (
@@ -37,14 +38,21 @@ def execute(instruction: Instruction, state: State, context: Context) -> None:
 Results = list[tuple[Register, Known]]
 
 
+@lru_cache(maxsize=4096)
+def _words(name: str) -> tuple[str, tuple[str, ...]]:
+    """The opcode and its modifiers, of which there is at least an empty one."""
+    opcode, _, rest = name.partition(".")
+    return opcode, tuple(rest.split("."))
+
+
 def _results(instruction: Instruction, state: State, context: Context) -> Results:
     first = instruction.operands[0]
-    opcode, _, rest = instruction.name.partition(".")
+    opcode, words = _words(instruction.name)
     if opcode == "elect" and isinstance(first, Pair) and isinstance(first.second, Register):
         lane: Results = [(first.first, None)] if isinstance(first.first, Register) else []
         return [*lane, (first.second, Condition(context.everyone, exact=False, one=True))]
     if opcode == "setp":
-        value = _compare(instruction, rest.split("."), state, context)
+        value = _compare(instruction, words, state, context)
         second: Results = []
         if isinstance(first, Pair) and isinstance(first.second, Register):
             second = [(first.second, None)]
@@ -53,14 +61,14 @@ def _results(instruction: Instruction, state: State, context: Context) -> Result
     if not isinstance(first, Register):
         return [(register, None) for register in _registers(first)]
     sources = instruction.operands[1:]
-    if opcode == "ld" and rest.startswith("shared") and sources:
+    if opcode == "ld" and words[0].startswith("shared") and sources:
         address = address_value(sources[0], state, context)
         known = address is not None and address.step == 0 and address.value in context.allocations
         return [(first, Number(0) if known else None)]
     values = [operand_value(source, state, context) for source in sources]
     if first.type == "pred":
         return [(first, _logic(opcode, values, context))]
-    return [(first, _compute(opcode, rest.split("."), values, context))]
+    return [(first, _compute(opcode, words, values, context))]
 
 
 def _registers(operand: Operand) -> list[Register]:
@@ -80,7 +88,7 @@ _COMPARISONS: dict[str, Callable[[int, int], bool]] = {
 }  # fmt: skip
 
 
-def _compare(instruction: Instruction, words: list[str], state: State, context: Context) -> Known:
+def _compare(instruction: Instruction, words: tuple[str, ...], state: State, context: Context) -> Known:
     compare = _COMPARISONS.get(words[0])
     values = [operand_value(source, state, context) for source in instruction.operands[1:]]
     known: Known = None
@@ -121,7 +129,8 @@ def _logic(opcode: str, values: list[Known], context: Context) -> Known:
     return Condition(a.threads | b.threads, exact)
 
 
-def _type(words: list[str]) -> tuple[int, bool]:
+@lru_cache(maxsize=1024)
+def _type(words: tuple[str, ...]) -> tuple[int, bool]:
     """Bits and signedness of the last type among an instruction's modifiers."""
     for word in reversed(words):
         if word[:1] in "usb" and word[1:].isdigit():
@@ -192,7 +201,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
 }
 
 
-def _compute(opcode: str, words: list[str], values: list[Known], context: Context) -> Known:
+def _compute(opcode: str, words: tuple[str, ...], values: list[Known], context: Context) -> Known:
     """The result of integer arithmetic, modulo the width of its type."""
     bits, signed = _type(words)
     result: Known = None
@@ -209,7 +218,7 @@ def _compute(opcode: str, words: list[str], values: list[Known], context: Contex
         result = _multiply(values[0], Number(1 << min(count[0], 64)))
     elif opcode == "selp" and len(values) == 3:
         return _select(values, context)
-    elif opcode == "shfl" and words[:2] == ["sync", "idx"] and len(values) >= 2:
+    elif opcode == "shfl" and words[:2] == ("sync", "idx") and len(values) >= 2:
         return _from_lane(values)
     elif opcode == "cvt" and len(values) == 1 and isinstance(values[0], Number) and values[0].of is not None:
         return values[0]

@@ -45,9 +45,10 @@ class Facts:
     @cached_property
     def edited(self) -> bool:
         """Whether the text is not what its spec generates now."""
-        from ptxgen.render import emit
+        from ptxgen.render import render
+        from ptxgen.steps import unchecked
 
-        return self.spec is not None and emit(self.spec) != self.source.text
+        return self.spec is not None and render(unchecked(self.spec)) != self.source.text
 
     @cached_property
     def groups(self) -> dict[str, Group]:

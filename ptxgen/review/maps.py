@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from ptxgen.device.description import LaunchDescription, TensorMapArgument
-from ptxgen.emulator import events
 from ptxgen.review import kinds
 from ptxgen.review.barriers import MBARRIER_BYTES, Barriers
 from ptxgen.review.products import multiply_of
@@ -19,6 +18,7 @@ from ptxgen.review.structure import Site, Structure
 from ptxgen.review.values import Number
 
 if TYPE_CHECKING:
+    from ptxgen.emulator import events
     from ptxgen.review.trace import Trace
 
 
@@ -166,6 +166,7 @@ def _width(site: Site) -> int:
 def _smem_from_trace(
     regions: _Regions, structure: Structure, description: LaunchDescription | None, trace: Trace
 ) -> None:
+    from ptxgen.emulator import events
     from ptxgen.review.trace import smem_offset
 
     kind_of_operation: dict[int, str] = {}
@@ -229,6 +230,8 @@ def _merged(found: list[tuple[int, int, int]]) -> list[tuple[int, int, tuple[int
 def tmem_columns(structure: Structure, trace: Trace | None) -> int | None:
     """Columns that a CTA allocates; None where the text does not say, 0 where it allocates none."""
     if trace is not None:
+        from ptxgen.emulator import events
+
         return sum(
             event.columns
             for event in trace.first_unit
@@ -260,6 +263,8 @@ def tmem_map(structure: Structure, trace: Trace | None) -> tuple[Region, ...]:
                 stop, name = (None, "") if shape is None else (start + shape.n, "accumulator")
                 regions.add(start, stop, value.step, name, site.kind, site.line)
         return regions.all()
+    from ptxgen.emulator import events
+
     operation: dict[int, str] = {}
     spans: dict[str, list[tuple[int, int, int]]] = {}
     lanes: dict[str, tuple[int, int]] = {}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import difflib
-import importlib
 import re
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +12,7 @@ import pytest
 from ptxgen.errors import SpecError
 from ptxgen.render import emit, render
 from ptxgen.spec import GemmSpec, parse_settings
-from ptxgen.steps import STEPS, step
+from ptxgen.steps import STEPS, step, unchecked
 
 
 def split(text: str) -> tuple[str, str]:
@@ -121,16 +120,16 @@ def starting_points() -> Iterator[Any]:
                 yield item.number, target, (SLICES,)
 
 
-def unchecked(spec: GemmSpec) -> str:
+def unchecked_text(spec: GemmSpec) -> str:
     """The text of a spec without the static check, which takes most of the time."""
-    return split(render(importlib.import_module(f"ptxgen.steps.step{spec.step}").build(spec)))[1]
+    return split(render(unchecked(spec)))[1]
 
 
 @pytest.mark.parametrize(("number", "target", "start"), list(starting_points()))
 def test_a_choice_that_is_taken_changes_the_text(number: int, target: str, start: tuple[str, ...]) -> None:
     """A value that the spec allows has an effect, or it is refused; it is never ignored."""
     spec = parse_settings(step(number, target=target), start)
-    usual = unchecked(spec)
+    usual = unchecked_text(spec)
     ignored = []
     for name, values in ALTERNATIVES.items():
         for value in values:
@@ -139,6 +138,6 @@ def test_a_choice_that_is_taken_changes_the_text(number: int, target: str, start
             except SpecError:
                 continue
             by_name_only = name == "epilogue.slice_n" and other.plan == spec.plan  # what "auto" had chosen
-            if other != spec and not by_name_only and unchecked(other) == usual:
+            if other != spec and not by_name_only and unchecked_text(other) == usual:
                 ignored.append(f"{name}={value}")
     assert not ignored
