@@ -57,12 +57,18 @@ class Timing:
 
 
 class Stopwatch:
-    """Times launches on one stream of a device, given by handle."""
+    """Times launches on one stream of a device, given by handle.
 
-    def __init__(self, device: CudaDevice, telemetry: Telemetry, stream: int = 0) -> None:
+    `gated_launches` are queued while the stream is held: few of them where a launch is a whole CUDA graph.
+    """
+
+    def __init__(
+        self, device: CudaDevice, telemetry: Telemetry, stream: int = 0, *, gated_launches: int = _GATED_LAUNCHES
+    ) -> None:
         self._device = device
         self._telemetry = telemetry
         self._stream = stream
+        self._gated = gated_launches
         self._flag = device.allocate(4, name="gate")
 
     def seconds(self, launch: Callable[[int], None], count: int) -> tuple[float, Reading]:
@@ -77,11 +83,11 @@ class Stopwatch:
             equal = driver.bindings.CUstreamWaitValue_flags.CU_STREAM_WAIT_VALUE_EQ
             driver.call("cuStreamWaitValue32", self._stream, self._flag.address, 1, int(equal), what="holding a stream")
             start.record(self._stream)
-            for turn in range(min(count, _GATED_LAUNCHES)):
+            for turn in range(min(count, self._gated)):
                 launch(turn)
             rescue.cancel()
             self._open_gate()
-            for turn in range(_GATED_LAUNCHES, count):
+            for turn in range(self._gated, count):
                 launch(turn)
             end.record(self._stream)
             reading = self._watch(end)
@@ -127,8 +133,13 @@ def compare(
     mode: Mode,
     rounds: int,
     sleep: Callable[[float], None] = time.sleep,
+    pause_seconds: float | None = None,
+    load_seconds: float | None = None,
 ) -> dict[str, Timing]:
-    """The arms' times by name. `rounds` is rounded up to an even number: arms go A B, then B A."""
+    """The arms' times by name. `rounds` is rounded up to an even number: arms go A B, then B A.
+
+    A burst follows a pause of 1 s, or of `pause_seconds`; a sustained round 2 s of its own load, or `load_seconds`.
+    """
     burst = mode == "burst"
     counts: dict[str, int] = {}
     for arm in arms:
@@ -140,9 +151,10 @@ def compare(
     for turn in range(rounds + rounds % 2):
         for arm in arms if turn % 2 == 0 else reversed(arms):
             if burst:
-                sleep(_PAUSE_SECONDS)
+                sleep(_PAUSE_SECONDS if pause_seconds is None else pause_seconds)
             else:
-                stopwatch.load(arm.launch, counts[arm.name], _LOAD_SECONDS)
+                load = _LOAD_SECONDS if load_seconds is None else load_seconds
+                stopwatch.load(arm.launch, counts[arm.name], load)
             took, reading = stopwatch.seconds(arm.launch, counts[arm.name])
             seconds[arm.name].append(took)
             readings[arm.name].append(reading)

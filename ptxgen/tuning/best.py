@@ -25,8 +25,8 @@ _TRUST = 1.05
 class Choice:
     """The spec for a problem, and why.
 
-    spec: for `ptxgen.emit` and `ptxgen.compile`. grid: what to launch it with (`kernel(a, b, grid=choice.grid)`), None for
-    the usual one CTA on every SM. basis: "measured" (a table's entry) or "model". seconds: of a launch, measured or
+    spec: for `ptxgen.emit` and `ptxgen.compile`. grid: what to launch it with (`kernel(a, b, grid=choice.grid)`), None
+    for the usual one CTA on every SM. basis: "measured" (a table's entry) or "model". seconds: of a launch, measured or
     estimated. estimate: the model's view of the spec. why: the reason in a sentence or two. others: what the model
     ranks next, best first.
     """
