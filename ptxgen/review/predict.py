@@ -69,7 +69,8 @@ class _Predictor:
         self._ctas = description.cluster[0] * description.cluster[1] * description.cluster[2]
         self._costs = costs
         self._resident = resident or (1 if description.persistent else self._fits())
-        self._tile = description.verify[0]
+        tile = spec.cluster_tile
+        self._tile = tile.m, tile.n, tile.k
         self._traces: dict[tuple[int, int], Trace] = {}
 
     def predict(self, m: int, n: int, k: int) -> Prediction:

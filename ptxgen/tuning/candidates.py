@@ -27,18 +27,19 @@ class Axis:
     values: tuple[str, ...]
 
 
-AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
-    ("sm_90a", 7): (
-        Axis(
-            "tile,consumers",
-            (
-                "128x256x64,2", "256x128x64,2", "128x192x64,2", "256x96x64,2", "128x160x64,2", "128x128x64,2",
-                "128x96x64,2", "128x64x64,2", "128x64x128,2", "128x32x128,2", "64x256x64,1", "64x192x64,1",
-                "64x128x64,1", "64x128x128,1", "64x96x128,1", "64x64x128,1", "64x32x128,1", "64x16x128,1",
-            ),
-        ),
-        Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1")),
+_HOPPER_TILES = Axis(
+    "tile,consumers",
+    (
+        "128x256x64,2", "256x128x64,2", "128x192x64,2", "256x96x64,2", "128x160x64,2", "128x128x64,2",
+        "128x96x64,2", "128x64x64,2", "128x64x128,2", "128x32x128,2", "64x256x64,1", "64x192x64,1",
+        "64x128x64,1", "64x128x128,1", "64x96x128,1", "64x64x128,1", "64x32x128,1", "64x16x128,1",
     ),
+)  # fmt: skip
+_HOPPER_STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1"))
+
+AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
+    ("sm_90a", 7): (_HOPPER_TILES, _HOPPER_STAGING),
+    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1")), _HOPPER_TILES, _HOPPER_STAGING),
     ("sm_100a", 7): (
         Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
         Axis("accumulators", ("2", "1")),

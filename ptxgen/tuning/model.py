@@ -73,7 +73,7 @@ def estimate(
     """
     chip, costs = chip or target(spec.target), costs or costs_of(spec.target)
     plan = spec.plan
-    rows, columns = unit(spec)
+    rows, columns = spec.cluster_tile.m, spec.cluster_tile.n
     workers = max(min(grid or chip.sm_count, chip.sm_count) // spec.cluster_ctas, 1)
     units = -(-m // rows) * -(-n // columns)
     waves = -(-units // workers)
@@ -113,13 +113,6 @@ def estimate(
     )
 
 
-def unit(spec: GemmSpec) -> tuple[int, int]:
-    """Rows and columns of D that a cluster computes at a time: a pair's tile, or a tile for each CTA."""
-    if spec.cta_group == 2:
-        return spec.tile.m, spec.tile.n
-    return spec.tile.m * spec.cluster[0], spec.tile.n * spec.cluster[1]
-
-
 def _multiply_clocks(spec: GemmSpec, costs: Costs) -> float:
     """Cycles of a CTA's share of the tensor core's work on one K tile, an MMA of 32 bytes of K after the other."""
     plan = spec.plan
@@ -134,10 +127,8 @@ def _multiply_clocks(spec: GemmSpec, costs: Costs) -> float:
 
 def _fetched_bytes(spec: GemmSpec) -> float:
     """Bytes of a K tile that one CTA asks the L2 cache for: multicast operands are fetched once for the cluster."""
-    plan = spec.plan
-    if spec.cta_group == 2:
-        return plan.stage_bytes
-    return plan.a.tile_bytes / spec.cluster[1] + plan.b.tile_bytes / spec.cluster[0]
+    shared_a, shared_b = spec.multicast
+    return spec.plan.a.tile_bytes / shared_a + spec.plan.b.tile_bytes / shared_b
 
 
 def _drain(spec: GemmSpec, costs: Costs) -> float:

@@ -19,7 +19,6 @@ from ptxgen.hardware.targets import Target
 from ptxgen.spec import GemmSpec
 from ptxgen.tuning.best import ranking
 from ptxgen.tuning.candidates import variations
-from ptxgen.tuning.model import unit
 from ptxgen.tuning.table import Entry, Problem, changed
 
 FINALISTS = 3
@@ -209,8 +208,8 @@ def _variations(contestant: Contestant, problem: Problem, chip: Target) -> list[
     """Other choices that the model does not rank, one at a time; and the fewest CTAs that need no more waves."""
     spec = contestant.spec
     found = [Contestant(spec=other) for other in variations(spec)]
-    rows, columns = unit(spec)
-    units = -(-problem.m // rows) * -(-problem.n // columns)
+    tile = spec.cluster_tile
+    units = -(-problem.m // tile.m) * -(-problem.n // tile.n)
     workers = chip.sm_count // spec.cluster_ctas
     even = -(-units // -(-units // workers)) * spec.cluster_ctas
     if even < workers * spec.cluster_ctas:
