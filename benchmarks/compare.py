@@ -1,8 +1,8 @@
 """ptxgen beside cuBLAS, the best of cuBLASLt's heuristics, Triton and pyptx, on the same tensors in turns.
 
-    python benchmarks/compare.py --type bf16 --cubes --json benchmarks/results/compare_h200.json
-    python benchmarks/compare.py --type bf16 --others --mode burst --json benchmarks/results/compare_h200.json
-    python benchmarks/compare.py --show benchmarks/results/compare_h200.json [--plot FILE.svg] [--markdown FILE.md]
+    python -m benchmarks.compare --type bf16 --cubes --json benchmarks/results/compare_h200.json
+    python -m benchmarks.compare --type bf16 --others --mode burst --json benchmarks/results/compare_h200.json
+    python -m benchmarks.compare --show benchmarks/results/compare_h200.json [--plot FILE.svg] [--markdown FILE.md]
 
 Needs torch and a GPU; arms that are not installed are left out, and the file says so. Every arm's result is checked
 on an output of NaN before it is timed. A file that exists is added to, a case at a time, so that a comparison may be
@@ -23,9 +23,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from comparison.arms import DENSE, NAMES, Bench
-from comparison.summary import CUBES, bars, merge, table
-
+from benchmarks.comparison.arms import DENSE, NAMES, Bench
+from benchmarks.comparison.summary import CUBES, bars, merge, table
 from ptxgen import __version__
 from ptxgen.bench.libraries import TorchLibrary
 from ptxgen.bench.report import Case, Report

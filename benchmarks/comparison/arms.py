@@ -102,7 +102,7 @@ def _cublas_arm(bench: Bench, operands: Any, outputs: Any, size: tuple[int, int,
 
 
 def _cublaslt_arm(bench: Bench, operands: Any, outputs: Any, size: tuple[int, int, int]) -> Made:
-    from comparison.cublaslt import CublasLt
+    from benchmarks.comparison.cublaslt import CublasLt
 
     library = CublasLt(bench.torch)
     each = [library.proposals(a, b, d, _HEURISTICS) for (a, b), d in zip(operands, outputs, strict=True)]
@@ -112,7 +112,7 @@ def _cublaslt_arm(bench: Bench, operands: Any, outputs: Any, size: tuple[int, in
 
 
 def _triton_arm(bench: Bench, operands: Any, outputs: Any, size: tuple[int, int, int]) -> Made:
-    from comparison.triton_matmul import CONFIGURATIONS, launches
+    from benchmarks.comparison.triton_matmul import CONFIGURATIONS, launches
 
     programs = bench.device.properties.chip.sm_count
     each = [launches(a, b, d, programs) for (a, b), d in zip(operands, outputs, strict=True)]
@@ -125,7 +125,7 @@ def _triton_arm(bench: Bench, operands: Any, outputs: Any, size: tuple[int, int,
 
 
 def _pyptx_arm(bench: Bench, operands: Any, outputs: Any, size: tuple[int, int, int]) -> Made:
-    from comparison.pyptx_matmul import PyptxMatmul
+    from benchmarks.comparison.pyptx_matmul import PyptxMatmul
 
     m, n, k = size
     if m % 256 or n % 256 or k % 64 or str(operands[0][0].dtype) != "torch.bfloat16":

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from statistics import geometric_mean
 from typing import Any
 
-from comparison.arms import CUBLAS, DENSE, PTXGEN
+from benchmarks.comparison.arms import CUBLAS, DENSE, PTXGEN
 
 CUBES = (2048, 4096, 6144, 8192, 16384)
 """The sizes whose geometric mean is a bar."""

@@ -5,14 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import lru_cache, partial
 
-import ptxgen
 from ptxgen.bench.libraries import open_library
 from ptxgen.bench.telemetry import Telemetry
 from ptxgen.bench.timing import Arm, Mode, Stopwatch, Timing, compare
 from ptxgen.device.cuda import CudaDevice
-from ptxgen.device.kernel import Kernel
 from ptxgen.hardware.element_types import element_type
-from ptxgen.spec import GemmSpec
+from ptxgen.tuning.kernels import Kernels
 from ptxgen.tuning.search import Contestant
 from ptxgen.tuning.table import Problem
 
@@ -35,15 +33,20 @@ class GpuArena:
         self._new_output = partial(self._library.matrix, m, n, kinds[1], "nan", 0)
         self._d = self._new_output()
         self._stopwatch = Stopwatch(device, Telemetry(device.pci_address))
+        self._kernels = _kernels_of(device)
         self._launches: dict[str, Callable[[int], None]] = {}
         self._counts: dict[str, int] = {}
+
+    def prepare(self, contestants: Sequence[Contestant]) -> None:
+        """Compile the contestants' kernels on all cores."""
+        self._kernels.compile([contestant.spec for contestant in contestants])
 
     def mistake(self, contestant: Contestant) -> str | None:
         """Launch on a new output of NaN and compare it with a product of higher precision.
 
         HungKernelError where the launch does not end.
         """
-        kernel = _kernel(self._device, contestant.spec)
+        kernel = self._kernels.get(contestant.spec)
         grid = None if contestant.grid is None else (contestant.grid, 1, 1)
         out = self._new_output()
         kernel.prepare(self._a, self._b, out=out, grid=grid).launch()
@@ -70,6 +73,6 @@ class GpuArena:
         return compare(self._stopwatch, arms, flop=self._problem.flop, mode=mode, rounds=rounds)
 
 
-@lru_cache(maxsize=256)
-def _kernel(device: CudaDevice, spec: GemmSpec) -> Kernel:
-    return ptxgen.compile(spec, device)
+@lru_cache(maxsize=16)
+def _kernels_of(device: CudaDevice) -> Kernels:
+    return Kernels(device)

@@ -58,10 +58,10 @@ AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
 """By target and step. The ring is as deep as shared memory allows."""
 
 FINE: Mapping[str, tuple[Axis, ...]] = {
-    "sm_90a": (Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16")),),
+    "sm_90a": (_HOPPER_STAGING, Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16"))),
     "sm_100a": (Axis("scheduler.group", ("2", "4", "8", "16")),),
 }
-"""Choices that the model cannot rank: tried one at a time on the specs that measure best."""
+"""Choices that the model cannot rank: tried one at a time on the spec that measures best."""
 
 
 @lru_cache(maxsize=32)
@@ -84,8 +84,8 @@ def variations(spec: GemmSpec) -> tuple[GemmSpec, ...]:
     found: dict[GemmSpec, None] = {}
     for axis in FINE[spec.target]:
         for value in axis.values:
-            other = _with(spec, _settings(axis, value))
-            if other is not None and other != spec:
+            other = _with(spec, ("pipe_depth=2", *_settings(axis, value)))
+            if other is not None and (other := _deepest(other)) != spec:
                 found[other] = None
     return tuple(found)
 
@@ -96,9 +96,14 @@ def _combinations(base: GemmSpec, axes: tuple[Axis, ...]) -> Iterator[GemmSpec]:
         chosen = [text for axis, value in zip(axes, values, strict=True) for text in _settings(axis, value)]
         spec = _with(base, ("pipe_depth=2", *chosen))
         if spec is not None:
-            plan = spec.plan
-            stages = (plan.smem_limit_bytes - plan.ring_offset) // plan.stage_bytes
-            yield spec.replace(pipe_depth=min(stages, MAX_PIPE_DEPTH))
+            yield _deepest(spec)
+
+
+def _deepest(spec: GemmSpec) -> GemmSpec:
+    """With as many stages as shared memory holds."""
+    plan = spec.plan
+    stages = (plan.smem_limit_bytes - plan.ring_offset) // plan.stage_bytes
+    return spec.replace(pipe_depth=min(stages, MAX_PIPE_DEPTH))
 
 
 def _settings(axis: Axis, value: str) -> tuple[str, ...]:

@@ -82,7 +82,7 @@ def estimate(
     from_memory = float(costs.memory_latency) if (m + n) * k * plan.a.element_bytes > chip.l2_bytes else 0.0
     fetched = _fetched_bytes(spec)
     in_flight = spec.pipe_depth - 1
-    loads = costs.tma_load.at(in_flight * fetched) / in_flight
+    loads = (costs.tma_load.at(in_flight * fetched) + from_memory) / in_flight
     latency = costs.tma_load.at(fetched) + from_memory
     waits = 2 * float(costs.wake_up) + _drain(spec, costs)
     ring = (latency + waits + multiply) / spec.pipe_depth

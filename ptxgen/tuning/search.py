@@ -1,8 +1,9 @@
 """The search for a problem's fastest kernel: all are checked, slow ones leave early, the last ones are timed well.
 
 Rounds of successive halving. In each, the contestants that are left take turns (A B ... B A), and the slower half
-leaves, and whoever is far behind. When few are left, variations of the fastest join in choices that the model cannot
-rank. The last ones are timed as `ptxgen bench` does, in each mode asked for; the least product of their times wins.
+leaves, and whoever is far behind. When few are left, the fastest two are varied in the choices that the model cannot
+rank, and the variations join. The last ones are timed as `ptxgen bench` does, in each mode asked for; the least product
+of their times wins.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ FINALISTS = 3
 _BEHIND = 1.2
 """Who takes this many times as long as the fastest leaves after one turn."""
 _TURNS = 2
+_CLOSE = 1.03
+"""The second is varied too where it takes no more than this many times as long as the fastest."""
 
 Report = Callable[[str], None]
 
@@ -55,6 +58,9 @@ class HungContestantError(HungKernelError):
 
 class Arena(Protocol):
     """One problem on one GPU."""
+
+    def prepare(self, contestants: Sequence[Contestant]) -> None:
+        """Make what the contestants need, together; what goes wrong is said by `mistake`."""
 
     def mistake(self, contestant: Contestant) -> str | None:
         """Launch once on an output of NaN: what is wrong with the result, or None. PtxgenError where it cannot run."""
@@ -107,8 +113,18 @@ class Result:
 
 
 def contestants(problem: Problem, target: str, chip: Target, limit: int) -> tuple[Contestant, ...]:
-    """The `limit` candidates that the model ranks highest for a problem."""
-    return tuple(Contestant(spec=spec) for _, spec in ranking(problem, target, chip)[:limit])
+    """The `limit` candidates that the model ranks highest for a problem, one of each tile and cluster.
+
+    What else they differ in is tried on the fastest of them.
+    """
+    found: list[Contestant] = []
+    kinds = set()
+    for _, spec in ranking(problem, target, chip):
+        kind = spec.step, spec.tile, spec.cluster
+        if kind not in kinds:
+            found.append(Contestant(spec=spec))
+        kinds.add(kind)
+    return tuple(found[:limit])
 
 
 def search(
@@ -131,6 +147,7 @@ def search(
 
     def admit(newcomers: Sequence[Contestant]) -> list[Result]:
         fit = []
+        arena.prepare([one for one in newcomers if one.key not in results and one.key not in hung])
         for contestant in newcomers:
             if contestant.key in results:
                 continue
@@ -167,7 +184,8 @@ def search(
     if not left[0].samples:
         _take_turns(arena, left)
         left.sort(key=lambda result: result.seconds)
-    joined = admit(_variations(left[0].contestant, problem, chip))
+    close = [result for result in left[:2] if result.seconds <= _CLOSE * left[0].seconds]
+    joined = admit([other for result in close for other in _variations(result.contestant, problem, chip)])
     left = halve([*left, *joined], FINALISTS, "variations")
     for mode in modes:
         timings = arena.compare([result.contestant for result in left], mode, rounds)
