@@ -32,6 +32,7 @@ MACRO_FILES = (
     "tcgen05",
     "wgmma",
     "scheduler",
+    "cluster_launch",
 )
 COMMENT_COLUMN = 56
 

@@ -11,6 +11,8 @@ if TYPE_CHECKING:
     from ptxgen.spec import GemmSpec
 
 MAX_PIPE_DEPTH = 8
+MAX_CLAIM_DEPTH = 4
+"""Tiles that a cluster has claimed, no other can compute: few are best."""
 MAX_ACCUMULATORS = 128
 """f32 accumulators of a thread on sm_90a, of 255 registers."""
 
@@ -37,7 +39,6 @@ _BUILT: dict[str, tuple[Any, ...]] = {
     "accumulate_type": ("f32",),
     "a_major": ("K",),
     "b_major": ("K",),
-    "scheduler.kind": ("grid", "persistent", "single"),
     "scheduler.order": ("row_major", "grouped"),
 }
 
@@ -46,11 +47,11 @@ def _type_violations(spec: GemmSpec) -> list[str]:
     found = []
     integers = ("step", "pipe_depth", "cta_group", "consumers", "accumulators", "tile.m", "tile.n", "tile.k")
     for name, value in spec.settings().items():
-        optional = name in ("operand_swizzle", "epilogue.slice_n", "scheduler.group")
+        optional = name in ("operand_swizzle", "epilogue.slice_n", "scheduler.group", "scheduler.depth")
         wanted: type = str
         if name in integers or name == "epilogue.staging_buffers" or optional:
             wanted = int
-        elif name == "epilogue.unroll":
+        elif name in ("epilogue.unroll", "setmaxnreg", "dependent_launch"):
             wanted = bool
         elif name in ("cluster", "epilogue.ops"):
             wanted = tuple
@@ -76,7 +77,7 @@ def violations(spec: GemmSpec) -> list[str]:
         elif name in _BUILT and value not in _BUILT[name]:
             built = ", ".join(str(item) for item in _BUILT[name])
             found.append(f"{name}={value} is not built yet (built: {built})")
-    pair = spec.step in (8, 9)
+    pair = spec.step >= 8 and spec.target == "sm_100a"
     clusters = _clusters(spec, pair)
     if spec.cluster not in clusters:
         built = ", ".join(map(str, clusters))
@@ -135,7 +136,9 @@ def _tcgen05_violations(spec: GemmSpec) -> list[str]:
             found.append(f"tile.m={spec.tile.m}: one CTA's tcgen05.mma has M 64 or 128")
         if spec.tile.n not in range(16, 257, 16):
             found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
-    if spec.consumers != (2 if spec.step == 9 else 1):
+    if spec.step == 10 and spec.consumers not in (1, 2):
+        found.append(f"consumers={spec.consumers}: one or two warps multiply, for 256 rows each")
+    elif spec.step != 10 and spec.consumers != (2 if spec.step == 9 else 1):
         found.append(f"consumers={spec.consumers}: step {spec.step} for sm_100a has {2 if spec.step == 9 else 1}")
     elif spec.consumers * spec.accumulators * spec.tile.n > 512:
         found.append(
@@ -187,6 +190,10 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
         found.append("pipe_depth=1: specialized roles need two stages, one is read while one is loaded")
     elif not 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH:
         found.append(f"pipe_depth={spec.pipe_depth}: a ring has 1 to {MAX_PIPE_DEPTH} stages")
+    beyond = spec.step == 10 and spec.target == "sm_100a"
+    for name, given in (("setmaxnreg", spec.setmaxnreg), ("dependent_launch", spec.dependent_launch)):
+        if given and not beyond:
+            found.append(f"{name}=true: a choice of step 10 for sm_100a, not of step {spec.step} for {spec.target}")
     if specialized != (spec.step >= 7):
         wanted = "specialized" if spec.step >= 7 else "unified"
         found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
@@ -195,9 +202,11 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
         ("epilogue.store", spec.epilogue.store, "direct", "tma"),
     ):
         wanted = first if spec.step <= 3 else rest
-        if value != wanted:
+        if value != wanted and not (name == "epilogue.store" and beyond):
             found.append(f"{name}={value}: step {spec.step} has {name}={wanted}")
     epilogue = spec.epilogue
+    if beyond and epilogue.store == "tma":
+        found += _streaming_violations(spec)
     if epilogue.store == "direct":
         for name, usual in (("staging", "tile"), ("staging_buffers", 1)):
             value = getattr(epilogue, name)
@@ -212,6 +221,16 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
             " the accumulator is in registers, and the whole tile is staged from them"
         )
     return found
+
+
+def _streaming_violations(spec: GemmSpec) -> list[str]:
+    """Step 10's ring of staging buffers."""
+    epilogue = spec.epilogue
+    if epilogue.staging != "slices":
+        return [f"epilogue.staging={epilogue.staging}: step 10 stages slices (epilogue.staging=slices)"]
+    if epilogue.staging_buffers == 1:
+        return ["epilogue.staging_buffers=1: step 10 needs two, one is stored from while one is written"]
+    return []
 
 
 def _scheduler_violations(spec: GemmSpec) -> list[str]:
@@ -232,6 +251,19 @@ def _scheduler_violations(spec: GemmSpec) -> list[str]:
             f"scheduler.group={scheduler.group} has a meaning only with scheduler.order=grouped"
             f" (the order is {scheduler.order})"
         )
+    claims = spec.step == 10 and spec.target == "sm_100a"
+    if scheduler.kind == "clc" and not claims:
+        found.append(
+            f"scheduler.kind=clc: step {spec.step} for {spec.target} has no warp that claims tiles (use step 10"
+            " for sm_100a)"
+        )
+    if scheduler.kind != "clc" and scheduler.depth is not None:
+        found.append(
+            f"scheduler.depth={scheduler.depth} has a meaning only with scheduler.kind=clc"
+            f" (the kind is {scheduler.kind})"
+        )
+    elif scheduler.depth is not None and not 2 <= scheduler.depth <= MAX_CLAIM_DEPTH:
+        found.append(f"scheduler.depth={scheduler.depth}: 2 to {MAX_CLAIM_DEPTH} tiles are claimed ahead")
     return found
 
 

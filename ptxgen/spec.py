@@ -20,6 +20,7 @@ from ptxgen.plan import Plan
 from ptxgen.rules import violations
 
 DEFAULT_GROUP = 8
+DEFAULT_CLAIM_DEPTH = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,14 +36,22 @@ class Tile:
 class Scheduler:
     """How output tiles reach CTAs.
 
-    kind: "single" (one tile, one CTA), "grid" (a CTA per tile) or "persistent" (CTAs walk tile ids
-    c, c + grid, ...).
+    kind: "single" (one tile, one CTA), "grid" (a CTA, or cluster, per tile), "persistent" (CTAs, or
+    clusters, walk tile ids c, c + grid, ...) or "clc" (a cluster per tile, of which those that run take
+    over the tiles of others by cluster launch control).
     order: "row_major", or "grouped": bands of `group` tile rows, walked column by column.
+    depth: with "clc", the tiles that a cluster may have claimed ahead (None: 2).
     """
 
     kind: str = "grid"
     order: str = "row_major"
     group: int | None = None
+    depth: int | None = None
+
+    @property
+    def claim_slots(self) -> int:
+        """Answers to claims of tiles that shared memory holds; 0 where none are claimed."""
+        return (self.depth or DEFAULT_CLAIM_DEPTH) if self.kind == "clc" else 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,6 +77,10 @@ class Epilogue:
 class GemmSpec:
     """A GEMM pipeline: D[M, N] = A[M, K] . B[N, K]^T.
 
+    setmaxnreg: warps that only issue leave registers to those that store.
+    dependent_launch: the kernel may be launched before its predecessor in the stream has ended, and lets
+    its successor do the same.
+
     Raises SpecError, listing every violated rule with its numbers.
     """
 
@@ -89,6 +102,8 @@ class GemmSpec:
     accumulators: int = 1
     scheduler: Scheduler = field(default_factory=Scheduler)
     epilogue: Epilogue = field(default_factory=Epilogue)
+    setmaxnreg: bool = False
+    dependent_launch: bool = False
 
     def __post_init__(self) -> None:
         if broken := violations(self):
@@ -104,13 +119,16 @@ class GemmSpec:
         """Threads of a CTA: one warpgroup, and with specialized roles the warps that they add.
 
         sm_90a: a producer warpgroup beside the consumers. sm_100a: a storing warpgroup and a
-        multiplying warp for each consumer, and a loading warp.
+        multiplying warp for each consumer, a loading warp, and one that claims tiles; where registers
+        move, all but the storers make a whole warpgroup.
         """
         if self.roles == "unified":
             return 128
         if self.target == "sm_90a":
             return 128 * (1 + self.consumers)
-        return 128 * self.consumers + 32 * (self.consumers + 1)
+        if self.setmaxnreg:
+            return 128 * (self.consumers + 1)
+        return 128 * self.consumers + 32 * (self.consumers + 1 + (self.scheduler.kind == "clc"))
 
     @property
     def cluster_ctas(self) -> int:
@@ -263,13 +281,15 @@ def _parse_value(spec: GemmSpec, key: str, value: str) -> dict[str, Any]:
         raise UnknownNameError("setting", key, [*known, *short_forms])
     if key == "scheduler.order":
         return {key: value, "scheduler.group": DEFAULT_GROUP if value == "grouped" else None}
+    if key == "epilogue.store" and value == "direct":
+        return {key: value, "epilogue.staging": "tile", "epilogue.staging_buffers": 1}
     if key == "epilogue.ops":
         return {key: tuple(item for item in value.split(",") if item)}
-    if key == "epilogue.unroll":
+    if isinstance(settings[key], bool):
         if value not in ("true", "false"):
             raise PtxgenError(f"{key} is true or false, got {value!r}")
         return {key: value == "true"}
-    if key in ("operand_swizzle", "epilogue.slice_n", "scheduler.group") and value == "auto":
+    if key in ("operand_swizzle", "epilogue.slice_n", "scheduler.group", "scheduler.depth") and value == "auto":
         return {key: None}
     if isinstance(settings[key], str):
         return {key: value}

@@ -43,6 +43,8 @@ def protocol_violations(program: Program) -> list[str]:
     parts = parts_of(program)
     many = 2 if len(program.roles) == 1 else 5
     cases = [(1, 0), (1, many), (depth, 2), (depth + 1, 2), (2 * depth + 1, 2)]
+    if any(isinstance(op, ir.ClaimCluster) for op in program.ops()):
+        cases = [(k_tiles, max(tiles, 1)) for k_tiles, tiles in cases]  # the grid has a cluster for each tile
     for k_tiles, tiles in dict.fromkeys(cases):
         parameters = {"k_tiles": k_tiles, "m_tiles": 1, "n_tiles": tiles}
         slow: list[int | None] = [None]

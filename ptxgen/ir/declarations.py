@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-REGISTER_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64}
+REGISTER_BITS = {"pred": 1, "b16": 16, "b32": 32, "b64": 64, "b128": 128}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

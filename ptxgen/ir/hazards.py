@@ -95,6 +95,13 @@ class Stage:
     rows: dict[int, int] = field(default_factory=dict)
 
 
+_READERS = {
+    "read": "the TMA stores that read it are over",
+    "loads": "the warps that read it have done so and fenced their reads for the async proxy",
+}
+"""What ends the reads of shared memory, by the kind of knowledge, where it is not a commit of MMAs."""
+
+
 class SharedMemory:
     """The buffers: TMA or threads fill them, MMAs and TMA stores read them."""
 
@@ -140,6 +147,16 @@ class SharedMemory:
             stage.rows.clear()
         warp.uncommitted.clear()
 
+    def read(self, warp: Warp, place: Place) -> None:
+        """Threads of the warp read what was loaded into `place`; a proxy fence of the warp ends it."""
+        stage = self.stage(place)
+        if stage.filled is None:
+            raise ProtocolError(f"warp {warp.index} reads {place}, which is never loaded")
+        warp.require(*stage.filled, "reads", place, "the loads into it are over")
+        stage.consumed = True
+        warp.loads += 1
+        stage.reads.append((("loads", warp.index), warp.loads))
+
     def write(self, warp: Warp, place: Place) -> None:
         """Threads of the warp write `place`."""
         stage = self.stage(place)
@@ -169,8 +186,7 @@ class SharedMemory:
 
     def _require_read(self, warp: Warp, place: Place, reads: list[tuple[Key, int]], doing: str) -> None:
         for key, count in reads:
-            what = "the TMA stores that read it are over" if key[0] == "read" else "the MMAs that read it are over"
-            warp.require(key, count, doing, place, what)
+            warp.require(key, count, doing, place, _READERS.get(key[0], "the MMAs that read it are over"))
 
 
 @dataclass(slots=True)

@@ -56,6 +56,7 @@ class Warp:
     groups: int = 0
     inits: int = 0
     rows: int = 0
+    loads: int = 0
     tmem_loads: int = 0
     tmem_delivered: int = 0
     batches: int = 0

@@ -23,7 +23,7 @@ from ptxgen.ir.declarations import (
 
 INTEGER_OPCODES = frozenset(
     "add.u32 sub.u32 mul.lo.u32 mad.lo.u32 mad.wide.u32 div.u32 rem.u32 min.u32 shl.b32 shr.u32"
-    " and.b32 or.b32 xor.b32 mov.b32 selp.b32 add.s64 min.s32 max.s32".split()
+    " and.b32 or.b32 xor.b32 mov.b32 selp.b32 add.s64 min.s32 max.s32 cvt.u32.u64".split()
 )
 COMPARE_OPCODES = frozenset("eq.u32 ne.u32 lt.u32 le.u32 gt.u32 ge.u32".split())
 
@@ -326,11 +326,15 @@ class LoadGlobal(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StoreGlobal(Op):
-    """Store 16 bytes of one thread where the predicate is true."""
+    """Store 16 or 32 bytes of one thread where the predicate is true."""
 
     predicate: Register
     address: Address
     values: tuple[Register, ...]
+
+    @property
+    def count(self) -> int:
+        return len(self.values)
 
 
 # ---- tensor memory accelerator --------------------------------------------------------------
@@ -384,6 +388,59 @@ class WaitStores(Op):
 
     pending: int
     read: bool
+
+
+# ---- dependent launches ---------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class WaitForGrids(Op):
+    """Wait until the grids that this one depends on are complete and what they wrote is there."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LaunchDependents(Op):
+    """Grids that depend on this one may be launched once all its CTAs have said so, or ended."""
+
+
+# ---- cluster launch control (sm_100a) -------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ClaimCluster(Op):
+    """Ask for a cluster of the grid that has not started, which then never will.
+
+    The answer of 16 bytes goes to the same place in every CTA of the cluster, and its bytes complete on
+    the same mbarrier of each.
+    """
+
+    slot: Address
+    barrier: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ReadAnswer(Op):
+    """Read the answer to a claim from shared memory."""
+
+    dst: Register
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class IsClaimed(Op):
+    """Whether a cluster was claimed."""
+
+    dst: Register
+    answer: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class ClaimedCta(Op):
+    """%ctaid.x of the claimed cluster's first CTA, where the predicate says that there is one."""
+
+    dst: Register
+    answer: Register
+    predicate: Register
 
 
 # ---- tensor memory and tensor cores (sm_100a) -----------------------------------------------

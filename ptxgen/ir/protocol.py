@@ -41,6 +41,8 @@ class Simulation:
         self._mbarriers: dict[Place, Mbarrier] = {}
         self._smem = SharedMemory()
         self._tmem = [TensorMemory(program.tmem_columns) for _ in range(program.cluster_ctas)]
+        self._answers: dict[Place, bool] = {}
+        self._unclaimed = parameters["m_tiles"] * parameters["n_tiles"] - 1
         self._named: dict[tuple[int, int], list[Warp]] = {}
         self._steps = 0
         self.waiting_warps: set[int] = set()
@@ -381,6 +383,39 @@ class Simulation:
             raise ProtocolError(f"{what} to CTAs {bits:#x} of {self._program.cluster_ctas}")
         return [rank for rank in range(self._program.cluster_ctas) if bits >> rank & 1]
 
+    # ---- cluster launch control ---------------------------------------------------------------
+
+    def claim_cluster(self, warp: Warp, op: ir.ClaimCluster, lanes: int) -> None:
+        """The answer is written, and its bytes complete, in every CTA."""
+        slot, signal = self._place(warp, op.slot), self._place(warp, op.barrier)
+        _require_one(lanes, f"claim a cluster into {slot}")
+        if slot.rank != warp.rank or signal.rank != warp.rank:
+            raise ProtocolError(f"a claim of CTA {warp.rank} names {slot} and {signal}: both must be its own")
+        if self._unclaimed < 0:
+            raise ProtocolError(f"warp {warp.index} claims a cluster after an answer that none is left")
+        self._unclaimed -= 1
+        for rank in range(self._program.cluster_ctas):
+            place, barrier = slot._replace(rank=rank), self._mbarrier(warp, signal._replace(rank=rank), "async init")
+            self._smem.load(warp, place, barrier.end_of_phase)
+            self._answers[place] = self._unclaimed >= 0
+            if rank != warp.rank:
+                barrier.from_afar["claim", warp.index] = (1, barrier.completed + 1)
+            barrier.bring(self._places[slot.name].nbytes)
+
+    def read_answer(self, warp: Warp, op: ir.ReadAnswer, lanes: int) -> None:
+        place = self._place(warp, op.address)
+        self._smem.read(warp, place)
+        warp.env[op.dst.name] = self._answers.get(place, False)
+
+    def is_claimed(self, warp: Warp, op: ir.IsClaimed, lanes: int) -> None:
+        warp.env[op.dst.name] = self._value(warp, op.answer)
+
+    def claimed_cta(self, warp: Warp, op: ir.ClaimedCta, lanes: int) -> None:
+        if warp.env[op.predicate.name]:
+            warp.env[op.dst.name] = 0
+
+    # ---- tensor cores -------------------------------------------------------------------------
+
     def mma(self, warp: Warp, op: ir.Mma, lanes: int) -> None:
         _require_one(lanes, "issue an MMA")
         ranks = (warp.rank,) if op.cta_group == 1 else (warp.rank & ~1, warp.rank | 1)
@@ -435,6 +470,7 @@ class Simulation:
 
     def fence_proxy_async(self, warp: Warp, op: ir.FenceProxyAsync, lanes: int) -> None:
         warp.known["rows", warp.index] = warp.rows
+        warp.known["loads", warp.index] = warp.loads
 
     def tma_store(self, warp: Warp, op: ir.TmaStore, lanes: int) -> None:
         place = self._place(warp, op.src)
@@ -539,6 +575,10 @@ _HANDLERS: dict[type[ir.Op], Callable[[Simulation, Warp, Any, int], None]] = {
     ir.Arrive: Simulation.arrive,
     ir.ArriveExpect: Simulation.arrive_expect,
     ir.TmaLoad: Simulation.tma_load,
+    ir.ClaimCluster: Simulation.claim_cluster,
+    ir.ReadAnswer: Simulation.read_answer,
+    ir.IsClaimed: Simulation.is_claimed,
+    ir.ClaimedCta: Simulation.claimed_cta,
     ir.Mma: Simulation.mma,
     ir.CommitMma: Simulation.commit_mma,
     ir.WgmmaFence: Simulation.wgmma_fence,

@@ -25,6 +25,8 @@ _MUTE = frozenset[type[ir.Op]](
         ir.StoreGlobal,
         ir.SyncWarp,
         ir.SetMaxRegisters,
+        ir.WaitForGrids,
+        ir.LaunchDependents,
     )
 )
 """Ops that neither wait nor are waited for, and steer nothing."""

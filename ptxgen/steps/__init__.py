@@ -81,15 +81,24 @@ STEPS: dict[int, Step] = {
         Step(
             number=10,
             title="beyond the tutorial: what made each target faster",
-            targets=("sm_90a",),
+            targets=_BOTH,
             choices={"roles": "specialized", "scheduler": _PERSISTENT},
         ),
     )
 }
 LADDER = range(1, 11)
 _LARGE: Mapping[str, Any] = {"consumers": 2, "tile": Tile(m=128, n=256, k=64)}
+_STREAMING: Mapping[str, Any] = {
+    "cluster": (2, 1, 1),
+    "cta_group": 2,
+    "consumers": 2,
+    "tile": Tile(m=512, n=256, k=64),
+    "pipe_depth": 4,
+    "epilogue": Epilogue(staging="slices", staging_buffers=2),
+}
 _TARGET_CHOICES: dict[tuple[str, int], Mapping[str, Any]] = {
     ("sm_90a", 7): {**_LARGE, "pipe_depth": 3},
+    ("sm_100a", 10): _STREAMING,
     ("sm_90a", 10): {**_LARGE, "pipe_depth": 3, "cluster": (2, 1, 1)},
 }
 

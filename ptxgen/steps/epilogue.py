@@ -56,20 +56,27 @@ class Epilogue:
         """A consumer warpgroup: its first warp stores; its barrier, its staging, its rows of D."""
         builder, staging = self._builder, self._staging
         warp = builder.registers["warp"]
-        self._not_storer = builder.register("not_first_warp", GROUP, "pred")
+        staged = self._spec.epilogue.store == "tma"
+        if staged:
+            self._not_storer = builder.register("not_first_warp", GROUP, "pred")
         place = builder.register("warp_of_group", GROUP)
         builder.integer("and.b32", place, warp, 3, comment="warp of its warpgroup")
-        builder.compare("ne.u32", self._not_storer, place, 0, comment="its first warp stores")
+        if staged:
+            builder.compare("ne.u32", self._not_storer, place, 0, comment="its first warp stores")
         if self._spec.consumers == 1:
             return
-        self._barrier_id = builder.register("epilogue_barrier", GROUP)
+        if staged:
+            self._barrier_id = builder.register("epilogue_barrier", GROUP)
         group = builder.register("consumer_group", GROUP)
         builder.integer("shr.u32", group, warp, 2, comment="warpgroup of the CTA")
         if self._spec.consumer_warp:
             builder.integer("sub.u32", group, group, self._spec.consumer_warp // 4, comment="consumer: 0 or 1")
-        builder.integer("add.u32", self._barrier_id, group, 1, comment="barrier of the warpgroup: 1 or 2")
+        if isinstance(self._barrier_id, Register):
+            builder.integer("add.u32", self._barrier_id, group, 1, comment="barrier of the warpgroup: 1 or 2")
         self._group_rows = builder.register("group_rows", GROUP)
         builder.integer("mul.lo.u32", self._group_rows, group, staging.rows, comment="rows of the warpgroups before it")
+        if not staged:
+            return
         if staging.buffers > 1:
             first = builder.register("group_buffer", GROUP)
             builder.integer(
@@ -105,19 +112,18 @@ class Epilogue:
         self._start_slices()
         self._each_slice(self._slice)
         if self._empty:
-            unit.accumulator_read("arrival")
-            builder.emit(
-                Arrive(
-                    address=at(self._empty),
-                    remote=self._spec.cta_group == 2,
-                    comment="this thread has read the accumulator",
-                )
-            )
+            self._hand_back(self._empty)
         if not self._writer.by_slices:
             self._hand_over()
             self._store("", self._schedule.n_coord, builder.registers[self._source])
         if not self._empty:
             unit.accumulator_returned("next MMA or deallocation")
+
+    def _hand_back(self, empty: Register) -> None:
+        """This thread is done with the accumulator in tensor memory."""
+        self._unit.accumulator_read("arrival")
+        remote = self._spec.cta_group == 2
+        self._builder.emit(Arrive(address=at(empty), remote=remote, comment="this thread has read the accumulator"))
 
     def _store_direct(self) -> None:
         """Threads store D themselves; afterwards all of them have read the accumulator."""
@@ -131,6 +137,7 @@ class Epilogue:
 
     def _slice_direct(self, number: int, suffix: str) -> None:
         self._writer.read()
+        self._in_registers(number, suffix)
         self._writer.write(number, suffix)
         self._writer.next()
 
@@ -176,6 +183,7 @@ class Epilogue:
     def _slice(self, number: int, suffix: str) -> None:
         builder, writer, buffers = self._builder, self._writer, self._staging.buffers
         writer.read()
+        self._in_registers(number, suffix)
         if writer.by_slices and buffers == 1:
             self.staging_free()
             self._sync("staging is free")
@@ -197,11 +205,17 @@ class Epilogue:
             if writer.ring:
                 builder.emit(AdvanceCursor(cursor=writer.ring, comment="next staging buffer"))
 
+    def _in_registers(self, number: int, suffix: str) -> None:
+        """A slice is in registers."""
+
     def _hand_over(self) -> None:
         """Staged rows become visible to the TMA store, and the accumulator to its next writer."""
-        self._builder.emit(FenceProxyAsync(comment="this thread's staged rows before the stores of them"))
+        self._publish_rows()
         self._unit.accumulator_read("barrier")
         self._sync("all rows are staged")
+
+    def _publish_rows(self) -> None:
+        self._builder.emit(FenceProxyAsync(comment="this thread's staged rows before the stores of them"))
 
     def _sync(self, comment: str) -> None:
         self._builder.emit(SyncNamedBarrier(barrier=self.barriers[0], id=self._barrier_id, comment=comment))

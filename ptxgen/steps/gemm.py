@@ -58,6 +58,11 @@ class GemmKernel:
 
     entry_registers: int | None = None
 
+    epilogue_kind: type[Epilogue] = Epilogue
+
+    ptx_version = (0, 0)
+    """The lowest that has the kernel's instructions, where the target's does not."""
+
     released_stages = 1
     """mbarriers that report released stages: one, or one of each stage."""
 
@@ -73,7 +78,7 @@ class GemmKernel:
         self._smem = builder.register("smem", "shared memory")
         self._unit = matrix_unit(builder, spec)
         self._schedule = Schedule(builder, spec)
-        self._epilogue = Epilogue(builder, spec, self._unit, self._schedule)
+        self._epilogue = self.epilogue_kind(builder, spec, self._unit, self._schedule)
         self._issuer_alone = self._unit.single_walker
         self._roles: list[Role] = []
         self._setup: tuple[Op, ...] = ()
@@ -190,6 +195,10 @@ class GemmKernel:
         for tensor_map in self._tensor_maps():
             register = builder.register(tensor_map.name, "tensor maps", "b64")
             builder.emit(TensorMapAddress(dst=register, parameter=tensor_map, comment=tensor_map.comment))
+        for parameter in self._matrices():
+            kind = "b64" if parameter.kind == "u64" else "b32"
+            register = builder.register(parameter.name, "matrices", kind)
+            builder.emit(LoadParameter(dst=register, parameter=parameter, comment=parameter.comment))
 
     def _tensor_maps(self) -> tuple[Parameter, ...]:
         plan, spec = self.plan, self.spec
@@ -243,7 +252,11 @@ class GemmKernel:
         return (Parameter(name="k_tiles", kind="u32", comment="K tiles, ceil(K / tile.k), at least 1"),)
 
     def _parameters(self) -> tuple[Parameter, ...]:
-        return (*self._tensor_maps(), *self._counts(), *self._schedule.parameters)
+        return (*self._tensor_maps(), *self._counts(), *self._schedule.parameters, *self._matrices())
+
+    def _matrices(self) -> tuple[Parameter, ...]:
+        """Pointers, pitches and sizes, for threads that load or store themselves."""
+        return ()
 
     def set_up_epilogue(self) -> None:
         """The places of the epilogue's threads in staging, before the tile loop."""
@@ -500,7 +513,7 @@ class GemmKernel:
         return Program(
             name=f"gemm_step{spec.step}",
             target=spec.target,
-            ptx_version=chip.ptx_version,
+            ptx_version=max(chip.ptx_version, self.ptx_version),
             command=reproduce_command(spec),
             spec_hash=spec.hash,
             launch=launch_text(spec),

@@ -36,22 +36,29 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
     if persistent:
         pairs: Expression = ["ceil_div", "SM_COUNT", spec.cluster_ctas]
         grid = ["SM_COUNT" if spec.cluster_ctas == 1 else ["product", spec.cluster_ctas, pairs], 1, 1]
+    elif spec.cluster_ctas > 1:
+        grid = [["product", spec.cluster_ctas, tiles], 1, 1]
     elif grouped:
         grid = [tiles, 1, 1]
     staging = plan.staging
     output = {"inner": staging.panel_columns, "rows": staging.rows, "span": staging.panel_span}
-    maps = [
-        _map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)),
-        _map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)),
-        _map("d_map", "D", spec.output_type, "M", "N", output),
-    ]
+    maps = []
+    if spec.load == "tma":
+        maps.append(_map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)))
+        maps.append(_map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)))
+    if spec.epilogue.store == "tma":
+        maps.append(_map("d_map", "D", spec.output_type, "M", "N", output))
     counts = [] if spec.step == 1 else [_count("k_tiles", ["ceil_div", "K", tile.k])]
+    by_id = grouped or persistent or spec.cluster_ctas > 1
     if grouped or persistent:
         counts.append(_count("m_tiles", m_tiles))
+    if by_id:
         counts.append(_count("n_tiles", n_tiles))
     preconditions.append({"expression": ["ceil_div", "K", tile.k], "at_least": 1, "rule": "K >= 1"})
-    if grouped or persistent:
+    if by_id:
         preconditions.append({"expression": tiles, "below": 2**31, "rule": "tile ids are 31-bit numbers"})
+    if spec.cluster_ctas > 1 and not persistent:
+        preconditions.append({"expression": grid[0], "below": 2**31, "rule": "a grid has fewer CTAs"})
     return {
         "version": 1,
         "entry": f"gemm_step{spec.step}",
@@ -64,7 +71,7 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
             _buffer("B", spec.operand_type, "N", "K", "input"),
             _buffer("D", spec.output_type, "M", "N", "nan"),
         ],
-        "arguments": [*(maps if spec.load == "tma" else []), *counts, *([] if spec.load == "tma" else _pointers(spec))],
+        "arguments": [*maps, *counts, *_pointers(spec)],
         "preconditions": preconditions,
         "defaults": _defaults(spec),
         "verify": verify_shapes(spec),
@@ -118,15 +125,15 @@ def reproduce_command(spec: GemmSpec) -> str:
 
 
 def _pointers(spec: GemmSpec) -> list[dict[str, Any]]:
-    buffers: list[dict[str, Any]] = [
-        {"name": name.lower(), "kind": "buffer", "buffer": name} for name in ("A", "B", "D")
+    """Matrices that threads load or store themselves: addresses, pitches, sizes."""
+    matrices = [("A", spec.operand_type, "K"), ("B", spec.operand_type, "K")] if spec.load == "threads" else []
+    matrices += [("D", spec.output_type, "N")] if spec.epilogue.store == "direct" else []
+    sizes = ("M", "N", "K") if spec.load == "threads" else ("M", "N")
+    return [
+        *({"name": name.lower(), "kind": "buffer", "buffer": name} for name, _, _ in matrices),
+        *(_count(f"{name.lower()}_pitch", _pitch(kind, columns)) for name, kind, columns in matrices),
+        *(_count(size.lower(), size) for size in sizes if matrices),
     ]
-    pitches = [
-        _count("a_pitch", _pitch(spec.operand_type, "K")),
-        _count("b_pitch", _pitch(spec.operand_type, "K")),
-        _count("d_pitch", _pitch(spec.output_type, "N")),
-    ]
-    return [*buffers, *pitches, _count("m", "M"), _count("n", "N"), _count("k", "K")]
 
 
 def _count(name: str, value: Expression) -> dict[str, Any]:

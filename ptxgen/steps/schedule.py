@@ -9,12 +9,13 @@ from ptxgen.ir.declarations import Parameter, Register
 from ptxgen.ir.ops import Compare, GroupedTile, LoadParameter, ReadSpecial, RowMajorTile, Section, SetConstant
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder
+from ptxgen.steps.claims import TileClaims
 
 _GROUP = "tile scheduler"
 
 
 class Schedule:
-    """A CTA per tile (grid), or CTAs that walk tile ids c, c + grid, ... (persistent)."""
+    """A CTA per tile (grid), CTAs that walk tile ids c, c + grid, ... (persistent), or claims (clc)."""
 
     def __init__(self, builder: Builder, spec: GemmSpec) -> None:
         self._builder = builder
@@ -22,7 +23,9 @@ class Schedule:
         self._tile = spec.tile
         self._cluster_tile = spec.cluster_tile
         self.persistent = spec.scheduler.kind == "persistent"
-        self._by_id = self.persistent or spec.scheduler.order == "grouped"
+        self.claims = TileClaims(builder, spec) if spec.scheduler.kind == "clc" else None
+        self._pair = spec.cta_group == 2
+        self._by_id = self.persistent or self._pair or spec.scheduler.order == "grouped"
         self._grouped = spec.scheduler.order == "grouped"
         self.parameters: tuple[Parameter, ...] = ()
         if self._grouped or self.persistent:
@@ -33,7 +36,6 @@ class Schedule:
         self._n_tile = builder.register("n_tile", _GROUP)
         self.m_coord = builder.register("m_coord", _GROUP)
         self.n_coord = builder.register("n_coord", _GROUP)
-        self._pair = spec.cta_group == 2
         self._plan = spec.plan
         self._cluster = spec.cluster
         self._walker = "pair" if self._pair else "cluster" if spec.cluster_ctas > 1 else "CTA"
@@ -72,6 +74,11 @@ class Schedule:
     def tiles(self) -> Iterator[None]:
         """The body runs once for every tile of this CTA, with m_coord and n_coord set."""
         builder = self._builder
+        if self.claims:
+            with self.claims.tiles():
+                self._locate()
+                yield
+            return
         if not self.persistent:
             builder.emit(Section(comment="this CTA's output tile"))
             self._locate()
@@ -154,8 +161,9 @@ class Schedule:
             builder.integer("mad.lo.u32", self.a_coord, rank, a.load_rows, m, comment="rows of A that it loads")
 
     def _tile_id(self) -> Register:
-        if self.persistent:
+        if self.persistent or self.claims:
             return self._builder.registers["tile"]
         tile = self._builder.register("tile", _GROUP)
-        self._builder.emit(ReadSpecial(dst=tile, special="%ctaid.x", comment="tile id"))
+        special = "%clusterid.x" if self._pair else "%ctaid.x"
+        self._builder.emit(ReadSpecial(dst=tile, special=special, comment="tile id"))
         return tile

@@ -79,8 +79,9 @@ class SpecializedKernel(GemmKernel):
             builder.compare(opcode, skip, warp, bound, comment=f"not a {name}")
         with builder.block() as body:
             if registers is not None:
-                grow = name == "consumer"
-                what = "take registers" if grow else "give up registers for the consumers"
+                grow = name in ("consumer", "storer")
+                whom = "consumers" if self.spec.target == "sm_90a" else "storers"
+                what = "take registers" if grow else f"give up registers for the {whom}"
                 builder.emit(SetMaxRegisters(registers=registers, grow=grow, comment=what))
             builder.scope = f"{name}_"
             yield
@@ -203,6 +204,8 @@ class WarpgroupKernel(SpecializedKernel):
 class TmemKernel(SpecializedKernel):
     """sm_100a: one warp multiplies, a warpgroup stores; they hand the accumulators to and fro."""
 
+    storer_registers: int | None = None
+
     def __init__(self, spec: GemmSpec) -> None:
         self._storer_warps = 4 * spec.consumers
         self.producer_warps = (self._storer_warps + spec.consumers, 1)
@@ -252,7 +255,7 @@ class TmemKernel(SpecializedKernel):
     @contextmanager
     def storers(self) -> Iterator[None]:
         """A warpgroup, whose warps read their own lanes of tensor memory; warp 0 stores and ends."""
-        with self._role("storer", 0, self._storer_warps, None):
+        with self._role("storer", 0, self._storer_warps, self.storer_registers):
             self._epilogue.set_up()
             self._group = self.builder.registers.get("consumer_group")
             yield

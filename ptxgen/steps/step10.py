@@ -1,6 +1,11 @@
 """Step 10: beyond the tutorial, what made each target faster.
 
 On sm_90a a cluster of two CTAs shares an operand by multicast; the roles are step 7's.
+
+On sm_100a the roles are those of steps 8 and 9: one or two multiplying warps a pair of CTAs, of which a
+single one may alternate between two accumulators. The storers hand an accumulator back as soon as its
+last slice is in registers, and their staging goes on from tile to tile. Tiles come from a walk over ids,
+or from pairs of the grid that never start.
 """
 
 from __future__ import annotations
@@ -8,10 +13,43 @@ from __future__ import annotations
 from ptxgen.ir.program import Program
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.multicast import MulticastKernel
+from ptxgen.steps.streaming import StreamingPairKernel
 
 
 def build(spec: GemmSpec) -> Program:
-    return _wgmma(MulticastKernel(spec))
+    if spec.target == "sm_90a":
+        return _wgmma(MulticastKernel(spec))
+    return _tcgen05(StreamingPairKernel(spec))
+
+
+def _tcgen05(kernel: StreamingPairKernel) -> Program:
+    kernel.set_up()
+    kernel.wait_for_predecessor()
+    kernel.give_up_registers()
+    with kernel.producer():
+        load = kernel.walker_of("load", waits=True, start_phase=1)
+        with kernel.tiles(), kernel.load_loop():
+            kernel.wait_free(load)
+            kernel.load_stage(load, "load_issued")
+        kernel.let_successor_start()
+        kernel.wait_all_released(load)
+    with kernel.multiplier():
+        mma = kernel.walker_of("mma", waits=True)
+        accumulator = kernel.accumulator_cursor("fill", start_phase=1)
+        with kernel.tiles():
+            kernel.wait_accumulator_empty(accumulator)
+            with kernel.k_loop():
+                kernel.wait_loaded(mma)
+                kernel.multiply(mma, accumulator)
+                kernel.advance(mma)
+            kernel.report_accumulator(accumulator)
+    with kernel.storers():
+        accumulator = kernel.accumulator_cursor("drain")
+        with kernel.tiles():
+            kernel.wait_accumulator_full(accumulator)
+            kernel.store_accumulator(accumulator)
+    kernel.claim_tiles()
+    return kernel.finish()
 
 
 def _wgmma(kernel: MulticastKernel) -> Program:

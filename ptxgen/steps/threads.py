@@ -14,7 +14,6 @@ from ptxgen.ir.ops import (
     CtaBarrier,
     FenceProxyAsync,
     LoadGlobal,
-    LoadParameter,
     Section,
     StoreShared,
 )
@@ -47,9 +46,6 @@ class ThreadKernel(GemmKernel):
     def _counts(self) -> tuple[Parameter, ...]:
         return () if self.spec.step == 1 else super()._counts()
 
-    def _parameters(self) -> tuple[Parameter, ...]:
-        return (*super()._parameters(), *self._matrices())
-
     def _matrices(self) -> tuple[Parameter, ...]:
         return (
             Parameter(name="a", kind="u64", comment="A[M, K]"),
@@ -62,13 +58,6 @@ class ThreadKernel(GemmKernel):
             Parameter(name="n", kind="u32", comment="N"),
             Parameter(name="k", kind="u32", comment="K, at least 1"),
         )
-
-    def _read_parameters(self) -> None:
-        super()._read_parameters()
-        for parameter in self._matrices():
-            kind = "b64" if parameter.kind == "u64" else "b32"
-            register = self.builder.register(parameter.name, "matrices", kind)
-            self.builder.emit(LoadParameter(dst=register, parameter=parameter, comment=parameter.comment))
 
     # ---- copies -----------------------------------------------------------------------------
 

@@ -24,11 +24,13 @@ def _specs(draw: DrawFn) -> GemmSpec | None:
     hopper, specialized = target == "sm_90a", base.roles == "specialized"
     order = draw(st.sampled_from(("row_major", "grouped")))
     staging = "tile" if base.epilogue.store == "direct" else draw(st.sampled_from(("tile", "slices")))
-    consumers = draw(st.sampled_from((1, 2))) if hopper and specialized else 1
+    consumers = base.consumers
+    if specialized and (hopper or base.step == 10):
+        consumers = draw(st.sampled_from((1, 2)))
     k = draw(st.sampled_from((32, 64, 128)))
     changes: dict[str, Any] = {
         "tile": {
-            "m": base.tile.m if base.cta_group == 2 else draw(st.sampled_from((64, 128))) * consumers,
+            "m": (256 if base.cta_group == 2 else draw(st.sampled_from((64, 128)))) * consumers,
             "n": draw(st.sampled_from(range(8 if hopper else 16, 257, 8 if hopper else 16))),
             "k": k,
         },

@@ -1,0 +1,157 @@
+"""Step 10's kernel: a pair whose epilogue keeps pace with its multipliers.
+
+The ring of staging buffers goes on from tile to tile, so that the first slice of a tile waits for no
+store but that of its own buffer, and an accumulator is handed back when its last slice is in registers,
+not when it is stored.
+"""
+
+from __future__ import annotations
+
+from ptxgen.ir.declarations import Barrier, Parameter, SmemBuffer
+from ptxgen.ir.ops import LaunchDependents, Section, StartCursor, WaitForGrids
+from ptxgen.spec import GemmSpec
+from ptxgen.steps.builder import Builder
+from ptxgen.steps.claims import TileClaims
+from ptxgen.steps.epilogue import Epilogue
+from ptxgen.steps.matrix_unit import MatrixUnit
+from ptxgen.steps.pair import PairKernel
+from ptxgen.steps.schedule import Schedule
+from ptxgen.steps.staging import GROUP
+
+_DRIVER_REGISTERS = 56
+_REGISTERS = {1: (128, 200), 2: (168, 224)}
+"""Registers a thread starts with, and those of a storer, by consumers: two and three warpgroups' sums agree."""
+
+
+_WIDE_STORES = (8, 8)
+"""PTX ISA release notes: 256-bit loads and stores since 8.8."""
+
+
+class StreamingEpilogue(Epilogue):
+    """Slices of accumulators in tensor memory that never stop for a tile's beginning or end."""
+
+    def __init__(self, builder: Builder, spec: GemmSpec, unit: MatrixUnit, schedule: Schedule) -> None:
+        super().__init__(builder, spec, unit, schedule)
+        self._direct = spec.epilogue.store == "direct"
+        if self._direct:
+            self.barriers = ()
+
+    def set_up(self) -> None:
+        super().set_up()
+        if self._writer.ring:
+            self._builder.emit(StartCursor(cursor=self._writer.ring, comment="first staging buffer"))
+
+    def staging_free(self) -> None:
+        """Each staging buffer is waited for in its turn."""
+
+    def drain(self) -> None:
+        if not self._direct:
+            super().drain()
+
+    def store_tile(self) -> None:
+        builder, unit = self._builder, self._unit
+        builder.emit(Section(comment="epilogue"))
+        unit.accumulator_ready()
+        if self._direct:
+            self._writer.start()
+            self._each_slice(self._slice_direct)
+            return
+        if self._spec.consumers > 1:
+            self._row = builder.register("store_m_coord", GROUP)
+            builder.integer("add.u32", self._row, self._schedule.m_coord, self._group_rows, comment="its rows of D")
+        column = builder.register("slice_n_coord", GROUP)
+        builder.integer("mov.b32", column, self._schedule.n_coord, comment="first column of the slice")
+        self._writer.start()
+        self._each_slice(self._slice)
+
+    def _in_registers(self, number: int, suffix: str) -> None:
+        """After the last slice the accumulator may be overwritten."""
+        assert self._empty is not None
+        last = self._slices - 1
+        if self._spec.epilogue.unroll or not last:
+            if number == last:
+                self._hand_back(self._empty)
+            return
+        builder = self._builder
+        is_last = builder.register("last_slice", GROUP, "pred")
+        builder.compare("eq.u32", is_last, builder.registers["slice"], last, comment="nothing more to read")
+        with builder.guard("accumulator_kept", is_last, comment="slices remain"):
+            self._hand_back(self._empty)
+
+    def _hand_over(self) -> None:
+        """Staged rows become visible to the TMA store; the accumulator went its own way."""
+        self._publish_rows()
+        self._sync("all rows are staged, the next buffer is free")
+
+
+class StreamingPairKernel(PairKernel):
+    """The verbs of step 10."""
+
+    epilogue_kind = StreamingEpilogue
+
+    def __init__(self, spec: GemmSpec) -> None:
+        self._direct = spec.epilogue.store == "direct"
+        if self._direct:
+            self.ptx_version = _WIDE_STORES
+        super().__init__(spec)
+        if spec.setmaxnreg:
+            self.entry_registers, self.storer_registers = _REGISTERS[spec.consumers]
+
+    def wait_for_predecessor(self) -> None:
+        """Set-up touches no matrix, so it may overlap the kernel before, which may write A and B or read D."""
+        if self.spec.dependent_launch:
+            self.builder.emit(WaitForGrids(comment="the kernel before is over, A and B are written"))
+
+    def let_successor_start(self) -> None:
+        """All loads are issued: the kernel behind may set itself up on the SMs that become free."""
+        if self.spec.dependent_launch:
+            self.builder.emit(LaunchDependents(comment="the kernel behind may start"))
+
+    def give_up_registers(self) -> None:
+        """The warpgroup that only issues leaves registers to the storers."""
+        if self.spec.setmaxnreg:
+            with self._role("driver", self._storer_warps, 4, _DRIVER_REGISTERS):
+                pass
+
+    def claim_tiles(self) -> None:
+        """The scheduler's role, where tiles are claimed: one warp of each CTA, the leader's asks."""
+        if self._claims:
+            with self._role("scheduler", self.producer_warps[0] + 1, 1, None):
+                self._claims.claim(self._not_leader, self._elected)
+
+    # ---- set-up -----------------------------------------------------------------------------
+
+    def _tensor_maps(self) -> tuple[Parameter, ...]:
+        maps = super()._tensor_maps()
+        return maps[:2] if self._direct else maps
+
+    def _matrices(self) -> tuple[Parameter, ...]:
+        if not self._direct:
+            return ()
+        return (
+            Parameter(name="d", kind="u64", comment="D[M, N]"),
+            Parameter(name="d_pitch", kind="u32", comment="bytes from row to row of D"),
+            Parameter(name="m", kind="u32", comment="M"),
+            Parameter(name="n", kind="u32", comment="N"),
+        )
+
+    @property
+    def _claims(self) -> TileClaims | None:
+        return self._schedule.claims
+
+    def _name_shared_memory(self) -> None:
+        super()._name_shared_memory()
+        if self._claims:
+            self._claims.name_shared_memory(self._smem)
+
+    def _name_constants(self) -> None:
+        super()._name_constants()
+        if self._claims:
+            self._claims.name_constants()
+
+    def _barriers(self) -> tuple[Barrier, ...]:
+        mine = (self._claims.answered, self._claims.answer_read) if self._claims else ()
+        return (*super()._barriers(), *mine)
+
+    def _buffers(self) -> tuple[SmemBuffer, ...]:
+        return (*super()._buffers(), *([self._claims.answers] if self._claims else []))
