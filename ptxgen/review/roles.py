@@ -17,6 +17,8 @@ _NAMES = {
     frozenset({"store"}): "storer",
 }
 _IDLE = "idle"
+_SCHEDULE = "schedule"
+"""A job that a warp may do beside another."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,6 +99,8 @@ def _jobs(spots: Sequence[Spot]) -> set[str]:
         kind = kinds.kind_of(spot.opcode)
         if kind in (kinds.TENSOR_LOAD, kinds.BULK_COPY) or spot.opcode.startswith("ld.global"):
             jobs.add("load")
+        elif spot.opcode.startswith("clusterlaunchcontrol.try_cancel"):
+            jobs.add(_SCHEDULE)
         elif kind == kinds.MMA:
             jobs.add("multiply")
         elif kind in (kinds.TENSOR_STORE, kinds.TMEM_LOAD) or spot.opcode.startswith("st.global"):
@@ -106,6 +110,9 @@ def _jobs(spots: Sequence[Spot]) -> set[str]:
 
 def _name(spots: Sequence[Spot]) -> str:
     jobs = frozenset(_jobs(spots))
+    if jobs == {_SCHEDULE}:
+        return "scheduler"
+    jobs -= {_SCHEDULE}
     if not jobs:
         return "helper" if any(spot.loops for spot in spots) else _IDLE
     return _NAMES[jobs]

@@ -30,7 +30,7 @@ from ptxgen.ir.ops import (
 )
 from ptxgen.plan import BARRIER_SLOT_BYTES
 from ptxgen.spec import GemmSpec
-from ptxgen.steps.builder import Builder, at
+from ptxgen.steps.builder import ONE_LANE, Builder, at
 
 _GROUP = "tile scheduler"
 ANSWER_BYTES = 16
@@ -64,9 +64,9 @@ class TileClaims:
 
     def name_shared_memory(self, base: Register) -> None:
         builder = self._builder
-        builder.smem_address("answered", base, self.answered, "mbarrier: a claim is answered")
-        builder.smem_address("answer_read", base, self.answer_read, "mbarrier: all roles have read the answer")
-        builder.smem_address("answers", base, self.answers, "answers to claims")
+        builder.smem_address("answered", base, self.answered, "mbarrier of each slot: the answer is there")
+        builder.smem_address("answer_read", base, self.answer_read, "mbarrier of each slot: every role has read it")
+        builder.smem_address("answers", base, self.answers, "slots for the answers to claims of tiles")
 
     def name_constants(self) -> None:
         builder = self._builder
@@ -76,7 +76,7 @@ class TileClaims:
                 dst=builder.register("leader_answer_read", _GROUP),
                 address=builder.registers["answer_read"],
                 rank=0,
-                comment="in the leader",
+                comment="answer_read in the leader",
             )
         )
 
@@ -120,30 +120,32 @@ class TileClaims:
         builder, registers = self._builder, self._builder.registers
         answer = builder.register("answer", _GROUP, "b128")
         cursor = self._answer
-        self._wait("wait_answer", self._of_slot("answered", cursor, 8, "mbarrier of the answer"), cursor)
-        slot = self._of_slot("answers", cursor, ANSWER_BYTES, "the answer")
+        self._wait("wait_answer", self._of_slot("answered", cursor, 8, "the slot's answered"), cursor)
+        slot = self._of_slot("answers", cursor, ANSWER_BYTES, "the slot")
         read = builder.register("slot_read", _GROUP)
         assert cursor.stage is not None
         builder.emit(
-            ReadAnswer(dst=answer, address=at(slot), comment="which cluster will not start"),
-            IsClaimed(dst=self._more, answer=answer, comment="or none: all have started"),
+            ReadAnswer(dst=answer, address=at(slot), comment="the answer, for clusterlaunchcontrol to read"),
+            IsClaimed(dst=self._more, answer=answer, comment="false: all pairs have started"),
         )
         if tile:
-            builder.emit(ClaimedCta(dst=tile, answer=answer, predicate=self._more, comment="its first CTA"))
+            builder.emit(
+                ClaimedCta(dst=tile, answer=answer, predicate=self._more, comment="first CTA of the claimed pair")
+            )
         builder.emit(
-            FenceProxyAsync(comment="the answer is read before the slot is written again"),
+            FenceProxyAsync(comment="this thread's read before the next answer to the slot"),
             StageAddress(
                 dst=read,
                 base=registers["leader_answer_read"],
                 stage=cursor.stage,
                 stride=8,
-                comment="the leader's mbarrier",
+                comment="the slot's answer_read in the leader",
             ),
             Arrive(address=at(read), remote=True, comment="this thread has read the answer"),
-            AdvanceCursor(cursor=cursor, comment="next answer"),
+            AdvanceCursor(cursor=cursor, comment="next answer, in the next slot"),
         )
         if tile:
-            builder.integer("shr.u32", tile, tile, 1, comment="pairs, not CTAs")
+            builder.integer("shr.u32", tile, tile, 1, comment="the pair's id: its tile")
 
     def _of_slot(self, name: str, cursor: Cursor, stride: int, comment: str) -> Register:
         builder = self._builder
@@ -163,7 +165,7 @@ class TileClaims:
                 address=at(barrier),
                 parity=cursor.phase,
                 cluster=cluster,
-                comment="every role of both CTAs has read the slot" if cluster else "the claim is answered",
+                comment="every role of both CTAs has read the slot" if cluster else "the answer is there",
             )
         )
 
@@ -178,16 +180,24 @@ class TileClaims:
             StartCursor(cursor=self._answer, comment="answer cursor"),
         )
         with builder.do_while("claim_loop", self._more):
-            answered = self._of_slot("answered", request, 8, "mbarrier of the answer")
-            with builder.guard("expected", elected, comment="one thread expects"):
+            answered = self._of_slot("answered", request, 8, "the slot's answered")
+            with builder.guard("expected", elected, comment=ONE_LANE):
                 builder.emit(
-                    ArriveExpect(address=at(answered), transaction_bytes=ANSWER_BYTES, comment="bytes of the answer")
+                    ArriveExpect(
+                        address=at(answered), transaction_bytes=ANSWER_BYTES, comment="arrives, and expects the answer"
+                    )
                 )
-            with builder.guard("follower", not_leader, comment="the leader claims for both", negate=True):
-                read = self._of_slot("answer_read", request, 8, "mbarrier of the slot's readers")
+            with builder.guard("claimed", not_leader, comment="the leader claims for both", negate=True):
+                read = self._of_slot("answer_read", request, 8, "the slot's answer_read")
                 self._wait("wait_read", read, request, cluster=True)
                 slot = self._of_slot("answers", request, ANSWER_BYTES, "the slot")
-                with builder.guard("claimed", elected, comment="one thread claims"):
-                    builder.emit(ClaimCluster(slot=at(slot), barrier=at(answered)))
-            builder.emit(AdvanceCursor(cursor=request, comment="next slot"))
+                with builder.guard("claimed_by_one", elected, comment=ONE_LANE):
+                    builder.emit(
+                        ClaimCluster(
+                            slot=at(slot),
+                            barrier=at(answered),
+                            comment="a pair that has not started; the answer goes to both CTAs",
+                        )
+                    )
+            builder.emit(AdvanceCursor(cursor=request, comment="next claim, into the next slot"))
             self._next()

@@ -139,6 +139,13 @@ class StreamingPairKernel(PairKernel):
     def _claims(self) -> TileClaims | None:
         return self._schedule.claims
 
+    def _arrives(self, barrier: Barrier) -> str:
+        if self._claims and barrier.name == "answered":
+            return "the thread that expects the answer arrives"
+        if self._claims and barrier.name == "answer_read":
+            return "each thread of the roles of both CTAs arrives"
+        return super()._arrives(barrier)
+
     def _name_shared_memory(self) -> None:
         super()._name_shared_memory()
         if self._claims:

@@ -47,7 +47,7 @@ def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
     [
         (["emit"], "which kernel? give --step N"),
         (["emit", "--step", "60"], "unknown step '60'"),
-        (["emit", "--step", "10"], "is not possible:\n  - it is not built yet"),
+        (["emit", "--step", "3", "--target", "sm_90a"], "is not possible:\n  - it is not built yet"),
         (["emit", "--step", "six"], "'six' is not a valid integer"),
         (["emit", "--step", "6", "--target", "sm10a"], "unknown target 'sm10a'; did you mean 'sm_100a'"),
         (["emit", "--step", "6", "--set", "pipe_deph=4"], "unknown setting 'pipe_deph'; did you mean 'pipe_depth'?"),

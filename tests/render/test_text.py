@@ -34,6 +34,8 @@ SPECS: dict[str, tuple[int, str, tuple[str, ...]]] = {
 SPECS |= {
     "rolled slices": (6, "sm_100a", ("epilogue.staging=slices", "epilogue.staging_buffers=2", "output_type=f32")),
     "unrolled slices": (5, "sm_100a", ("epilogue.unroll=true", "tile=64x96x128", "scheduler.order=grouped")),
+    "claimed tiles": (10, "sm_100a", ("scheduler=clc", "setmaxnreg=true", "dependent_launch=true")),
+    "direct stores": (10, "sm_100a", ("epilogue.store=direct", "tile=256x256x64", "consumers=1", "accumulators=2")),
     "depth 8": (5, "sm_100a", ("tile=128x16x32", "pipe_depth=8", "operand_swizzle=16")),
 }
 
@@ -78,11 +80,13 @@ def test_it_names_no_place_person_or_time(text: str) -> None:
 
 def test_its_directives_follow_the_target(spec: GemmSpec, text: str) -> None:
     version = {"sm_100a": "8.6", "sm_90a": "8.0"}[spec.target]
+    if "st.global.v8" in text:
+        version = "8.8"
     assert f"\n.version {version}\n.target {spec.target}\n.address_size 64\n" in text
     assert text.count(".extern .shared .align 1024 .b8 smem[];") == 1
     assert f"\n.reqntid {spec.threads}\n" in text
     assert ("\n.maxnreg 168\n" in text) == ("setmaxnreg" in text)
-    assert text.count(".param .align 128 .b8") == (3 if spec.load == "tma" else 0)
+    assert text.count(".param .align 128 .b8") == 2 * (spec.load == "tma") + (spec.epilogue.store == "tma")
 
 
 def test_labels_are_unique_and_every_branch_has_its_own(text: str) -> None:

@@ -146,7 +146,6 @@ NOT_BUILT: dict[str, dict[str, Any]] = {
     "accumulate_type=f16": {"accumulate_type": "f16"},
     "a_major=MN": {"a_major": "MN"},
     "b_major=MN": {"b_major": "MN"},
-    "scheduler.kind=clc": {"scheduler": {"kind": "clc"}},
     "scheduler.order=hilbert": {"scheduler": {"order": "hilbert"}},
     "epilogue.ops=['relu']": {"epilogue": {"ops": ("relu",)}},
 }
@@ -162,6 +161,41 @@ def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
     ("number", "changes", "message"),
     [
         (5, {"load": "threads"}, "load=threads: step 5 has load=tma"),
+        (
+            9,
+            {"scheduler": {"kind": "clc"}},
+            "scheduler.kind=clc: step 9 for sm_100a has no warp that claims tiles (use step 10 for sm_100a)",
+        ),
+        (
+            10,
+            {"scheduler": {"depth": 2}},
+            "scheduler.depth=2 has a meaning only with scheduler.kind=clc (the kind is persistent)",
+        ),
+        (10, {"scheduler": {"kind": "clc", "depth": 1}}, "scheduler.depth=1: 2 to 4 tiles are claimed ahead"),
+        (10, {"scheduler": {"kind": "clc", "depth": 5}}, "scheduler.depth=5: 2 to 4 tiles are claimed ahead"),
+        (9, {"setmaxnreg": True}, "setmaxnreg=true: a choice of step 10 for sm_100a, not of step 9 for sm_100a"),
+        (
+            9,
+            {"dependent_launch": True},
+            "dependent_launch=true: a choice of step 10 for sm_100a, not of step 9 for sm_100a",
+        ),
+        (
+            10,
+            {"epilogue": {"staging": "tile", "staging_buffers": 1}, "tile": {"n": 128}},
+            "epilogue.staging=tile: step 10 stages slices (epilogue.staging=slices)",
+        ),
+        (
+            10,
+            {"epilogue": {"staging_buffers": 1}},
+            "epilogue.staging_buffers=1: step 10 needs two, one is stored from while one is written",
+        ),
+        (10, {"consumers": 3, "tile": {"m": 768}}, "consumers=3: one or two warps multiply, for 256 rows each"),
+        (
+            10,
+            {"accumulators": 2, "tile": {"n": 128}},
+            "accumulators=2: two consumers have an accumulator each, which fill tensor memory",
+        ),
+        (10, {"cta_group": 1, "tile": {"m": 128}, "consumers": 1}, "cta_group=1: step 10 has cta_group=2"),
         (2, {"epilogue": {"store": "tma"}}, "epilogue.store=tma: step 2 has epilogue.store=direct"),
         (2, {"scheduler": {"kind": "grid"}}, "scheduler.kind=grid: steps like 2 have single: they compute one tile"),
         (3, {"scheduler": {"kind": "single"}}, "scheduler.kind=single: steps like 3 have grid or persistent"),
@@ -290,10 +324,10 @@ def test_the_hash_says_what_was_chosen_and_nothing_else() -> None:
 def test_the_canonical_json() -> None:
     assert step(4).to_json() == (
         '{"a_major":"K","accumulate_type":"f32","accumulators":1,"b_major":"K","cluster":[1,1,1],"consumers":1,'
-        '"cta_group":1,"epilogue":{"ops":[],"slice_n":null,"staging":"tile","staging_buffers":1,"store":"tma",'
-        '"unroll":false},"load":"tma","operand_swizzle":null,"operand_type":"f16","output_type":"f16","pipe_depth":1,'
-        '"roles":"unified","scheduler":{"group":null,"kind":"grid","order":"row_major"},"step":4,"target":"sm_100a",'
-        '"tile":{"k":64,"m":128,"n":128}}'
+        '"cta_group":1,"dependent_launch":false,"epilogue":{"ops":[],"slice_n":null,"staging":"tile",'
+        '"staging_buffers":1,"store":"tma","unroll":false},"load":"tma","operand_swizzle":null,"operand_type":"f16","output_type":"f16","pipe_depth":1,'
+        '"roles":"unified","scheduler":{"depth":null,"group":null,"kind":"grid","order":"row_major"},"setmaxnreg":false,'
+        '"step":4,"target":"sm_100a","tile":{"k":64,"m":128,"n":128}}'
     )
 
 
