@@ -100,7 +100,7 @@ class StreamingPairKernel(PairKernel):
     def wait_for_predecessor(self) -> None:
         """Set-up touches no matrix, so it may overlap the kernel before, which may write A and B or read D."""
         if self.spec.dependent_launch:
-            self.builder.emit(WaitForGrids(comment="the kernel before is over, A and B are written"))
+            self.builder.emit(WaitForGrids(comment="the kernel before is over: A and B are there, D may be written"))
 
     def let_successor_start(self) -> None:
         """All loads are issued: the kernel behind may set itself up on the SMs that become free."""
