@@ -9,11 +9,15 @@ import pytest
 
 
 def _merged(texts: list[str]) -> str:
-    head = re.search(r"^\.version.*?(?=^\.visible)", texts[0], re.MULTILINE | re.DOTALL)
-    assert head is not None
-    assert all(head[0] in text for text in texts)
+    heads = {
+        (float(head[1]), head[2])
+        for text in texts
+        if (head := re.search(r"^\.version (\S+)(.*?)(?=^\.visible)", text, re.MULTILINE | re.DOTALL))
+    }
+    (rest,) = {rest for _, rest in heads}
+    head = f".version {max(heads)[0]}{rest}"
     entries = [text[text.index(".visible .entry") :] for text in texts]
-    return head[0] + "\n".join(re.sub(r"\.entry \w+", f".entry k{i}", text) for i, text in enumerate(entries))
+    return head + "\n".join(re.sub(r"\.entry \w+", f".entry k{i}", text) for i, text in enumerate(entries))
 
 
 @pytest.fixture(scope="session")
