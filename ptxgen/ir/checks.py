@@ -47,28 +47,11 @@ def protocol_violations(program: Program) -> list[str]:
         cases = [(k_tiles, max(tiles, 1)) for k_tiles, tiles in cases]  # the grid has a cluster for each tile
     for k_tiles, tiles in dict.fromkeys(cases):
         parameters = {"k_tiles": k_tiles, "m_tiles": 1, "n_tiles": tiles}
-        slow: list[int | None] = [None]
-        for index in slow:
-            simulation = Simulation(program, parts, parameters, index)
-            try:
-                simulation.run()
-            except ProtocolError as error:
-                return [f"with {k_tiles} K tiles and {tiles} tiles: {error}"]
-            if index is None and k_tiles in (1, cases[-1][0]) and len(simulation.waiting_warps) > 1:
-                slow += _slowest(program, simulation.waiting_warps)
+        try:
+            Simulation(program, parts, parameters).run()
+        except ProtocolError as error:
+            return [f"with {k_tiles} K tiles and {tiles} tiles: {error}"]
     return []
-
-
-def _slowest(program: Program, waiting: set[int]) -> list[int]:
-    """Warps to hold back: the first and the last that wait in each role; those between are alike."""
-    found: set[int] = set()
-    for rank in range(program.cluster_ctas):
-        for role in program.roles:
-            first = rank * program.warps + role.first_warp
-            warps = [warp for warp in waiting if first <= warp < first + role.warps]
-            if warps:
-                found |= {min(warps), max(warps)}
-    return sorted(found)
 
 
 def _layout(program: Program) -> Iterator[str]:

@@ -24,6 +24,8 @@ class Mbarrier:
 
     `from_afar` has the last arrival of each warp of another CTA: the knowledge that it has come (no
     warp has it of a commit, which arrives in its own time), and the count of phases up to it.
+    `waited` has the last wait of each warp: its number among the warp's, and the phase that it was for.
+    `arrivers` are the warps that have arrived in the running phase, `former` those of the one before.
     """
 
     place: Place
@@ -32,6 +34,9 @@ class Mbarrier:
     pending: int
     completed: int = 0
     from_afar: dict[Key, tuple[int, int]] = field(default_factory=dict)
+    waited: dict[int, tuple[int, int]] = field(default_factory=dict)
+    arrivers: set[int] = field(default_factory=set)
+    former: set[int] = field(default_factory=set)
     tx: int = 0
     expected: int = 0
     gathered: Knowledge = field(default_factory=dict)
@@ -51,19 +56,53 @@ class Mbarrier:
             )
         self.tx += nbytes
 
-    def arrive(self, count: int, known: Knowledge) -> None:
+    def arrive(self, count: int, warp: Warp) -> None:
         if count > self.pending:
             raise ProtocolError(
                 f"barrier {self.place} gets {count} arrivals but only {self.pending} of"
                 f" {self.declared.arrivals} are left in its phase"
             )
+        self._require_phase(warp)
+        self.arrivers.add(warp.index)
         self.pending -= count
-        learn(self.gathered, known)
+        learn(self.gathered, warp.known)
         self._complete()
 
-    def bring(self, nbytes: int) -> None:
+    def bring(self, nbytes: int, warp: Warp) -> None:
+        """Bytes of an operation that the warp has issued: who sees them knows how far the warp had come by then,
+        which says nothing of memory."""
         self.tx -= nbytes
+        learn(self.gathered, {key: count for key, count in warp.known.items() if key[0] == "waits"})
         self._complete()
+
+    def wait_passed(self, warp: Warp, phase: int) -> None:
+        """A warp has seen that `phase` is over."""
+        warp.passed += 1
+        self.waited[warp.index] = warp.passed, phase
+        warp.known["waits", warp.index] = warp.passed
+
+    def _require_phase(self, warp: Warp) -> None:
+        """An arrival must not come in an earlier phase, however late others are."""
+        last, known = self.completed - 1, warp.known
+        if self.former in (set(), {warp.index}) or known.get(("phase", self.place), 0) >= self.completed:
+            return
+        if any(
+            phase >= last and known.get(("waits", who), 0) >= number for who, (number, phase) in self.waited.items()
+        ):
+            return
+        raise ProtocolError(
+            f"warp {warp.index} arrives on {self.place} in phase {self.completed} without knowing that phase {last}"
+            " is over: its arrival may count for that"
+        )
+
+    def _require_followed(self) -> None:
+        """Who ends a phase must know that every warp that waited for the one before has seen that it is over."""
+        for warp, (number, phase) in self.waited.items():
+            if self.gathered.get(("waits", warp), 0) >= number:
+                continue
+            if phase < 0:
+                raise ProtocolError(missed_first(warp, self.place))
+            raise ProtocolError(run_ahead(warp, self.place, phase))
 
     def _complete(self) -> None:
         if self.pending or self.tx:
@@ -73,13 +112,29 @@ class Mbarrier:
                 f"barrier {self.place} completes a phase after {self.expected} bytes,"
                 f" {self.declared.transaction_bytes} are declared"
             )
+        self._require_followed()
         self.completed += 1
         self.pending, self.expected = self.declared.arrivals, 0
+        self.former, self.arrivers = self.arrivers, set()
         self.published, self.gathered = self.gathered, {}
 
     def __str__(self) -> str:
         arrivals = self.declared.arrivals
         return f"{arrivals - self.pending} of {arrivals} arrivals, {self.tx} bytes expected and not brought"
+
+
+def run_ahead(warp: int, place: Place, phase: int) -> str:
+    return (
+        f"barrier {place} may run two phases ahead of warp {warp}, which waits for phase {phase}: its parity test"
+        " can miss the phase"
+    )
+
+
+def missed_first(warp: int, place: Place) -> str:
+    return (
+        f"warp {warp} waits on {place} for parity 1, the phase before the first, but phase 0 may be complete by"
+        " then, and the wait hang"
+    )
 
 
 @dataclass(slots=True)

@@ -41,7 +41,8 @@ class Warp:
 
     `index` counts through the cluster; `rank` is its CTA there and `cta_warp` its number in it.
     `fenced` is what it knew at its last tcgen05.fence::after_thread_sync, and so what its tcgen05
-    operations come after. `waits` counts, for each mbarrier, the phases that it has waited for.
+    operations come after. `waits` counts, for each mbarrier, the phases that it has waited for, `passed`
+    its waits on any; others know of them under ("waits", warp).
     """
 
     index: int
@@ -51,6 +52,7 @@ class Warp:
     known: Knowledge = field(default_factory=dict)
     fenced: Knowledge = field(default_factory=dict)
     waits: dict[Place, int] = field(default_factory=dict)
+    passed: int = 0
     uncommitted: list[Place] = field(default_factory=list)
     open_stores: list[Place] = field(default_factory=list)
     groups: int = 0

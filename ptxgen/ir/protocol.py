@@ -3,8 +3,12 @@
 Only what decides who waits for whom is executed: the integers that steer loops and stages, the
 barriers, the memory that asynchronous operations read and write. Every warp keeps what it knows to
 be finished, and barriers pass that knowledge on; memory may be used again only by a warp that knows
-its last use to be over. Warps run as far as they can, in turn, and once more with each waiting warp
-held back until nothing else can go on: that finds the barrier that runs two phases ahead.
+its last use to be over.
+
+Warps run as far as they can, in turn, and that order stands for all others: who ends a phase of a
+barrier must know that all who waited for the phase before have seen its end, and who arrives must
+know that the phase before is over. So each arrival falls into the same phase and each wait sees it,
+however fast or slow a warp is, and what is known at each op does not depend on the order.
 """
 
 from __future__ import annotations
@@ -14,7 +18,7 @@ from typing import Any
 
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Address, Barrier, Hex, Operand, Register, SmemBuffer
-from ptxgen.ir.hazards import Mbarrier, SharedMemory, TensorMemory
+from ptxgen.ir.hazards import Mbarrier, SharedMemory, TensorMemory, missed_first, run_ahead
 from ptxgen.ir.knowledge import ELECTED, Knowledge, Place, ProtocolError, Value, Warp, learn
 from ptxgen.ir.program import WARP_THREADS, Program
 from ptxgen.ir.steering import Parts
@@ -25,16 +29,15 @@ CLUSTER = -1
 
 
 class Simulation:
-    """One run: the given parameter values, and optionally one warp that is always last.
+    """One run with the given parameter values.
 
     `parts` is what the warps execute, from `parts_of(program)`.
     """
 
-    def __init__(self, program: Program, parts: Parts, parameters: dict[str, int], slow: int | None) -> None:
+    def __init__(self, program: Program, parts: Parts, parameters: dict[str, int]) -> None:
         self._program = program
         self._parts = parts
         self._parameters = parameters
-        self._slow = slow
         self._places: dict[str, SmemBuffer | Barrier] = {}
         self._places.update({buffer.name: buffer for buffer in program.buffers})
         self._places.update({barrier.name: barrier for barrier in program.barriers})
@@ -45,25 +48,19 @@ class Simulation:
         self._unclaimed = parameters["m_tiles"] * parameters["n_tiles"] - 1
         self._named: dict[tuple[int, int], list[Warp]] = {}
         self._steps = 0
-        self.waiting_warps: set[int] = set()
 
     def run(self) -> None:
         """Raises ProtocolError at the first broken rule."""
         warps = [self._new_warp(index) for index in range(self._program.cluster_ctas * self._program.warps)]
         threads: dict[int, Iterator[None]] = {warp.index: self._warp(warp, self._parts.blocks) for warp in warps}
-        order = sorted(threads, key=lambda index: index == self._slow)
         while threads:
-            moved = False
-            for index in order:
-                if index not in threads or (index == self._slow and moved):
-                    continue
-                before = self._steps
+            before = self._steps
+            for index in tuple(threads):
                 try:
                     next(threads[index])
                 except StopIteration:
                     del threads[index]
-                moved = moved or self._steps > before
-            if not moved and threads:
+            if self._steps == before and threads:
                 stuck: dict[str, list[str]] = {}
                 for index in sorted(threads):
                     stuck.setdefault(warps[index].blocked, []).append(str(index))
@@ -171,7 +168,6 @@ class Simulation:
         return lanes if bool(value) is not op.negate else 0
 
     def _wait(self, warp: Warp, op: ir.WaitBarrier) -> Iterator[None]:
-        self.waiting_warps.add(warp.index)
         place = self._place(warp, op.address)
         if place.rank != warp.rank:
             raise ProtocolError(f"warp {warp.index} waits on {place}; it can wait in its own CTA {warp.rank} only")
@@ -187,16 +183,11 @@ class Simulation:
             warp.blocked = f"on {place} for phase {wanted} ({barrier})"
             yield
         if barrier.completed > 0 > wanted:
-            raise ProtocolError(
-                f"warp {warp.index} waits on {place} for parity 1, the phase before the first, but phase 0 may"
-                " be complete by then, and the wait hang"
-            )
+            raise ProtocolError(missed_first(warp.index, place))
         if barrier.completed > wanted + 1:
-            raise ProtocolError(
-                f"barrier {place} may run two phases ahead of warp {warp.index}, which waits for"
-                f" phase {wanted}: its parity test can miss the phase"
-            )
+            raise ProtocolError(run_ahead(warp.index, place, wanted))
         warp.waits[place] = wanted + 1
+        barrier.wait_passed(warp, wanted)
         self._steps += 1
         learn(warp.known, barrier.published)
         warp.known["phase", place] = wanted + 1
@@ -348,12 +339,12 @@ class Simulation:
         if place.rank != warp.rank:
             count = warp.known["arrival", warp.index] = warp.known.get(("arrival", warp.index), 0) + 1
             barrier.from_afar["arrival", warp.index] = (count, barrier.completed + 1)
-        barrier.arrive(lanes, warp.known)
+        barrier.arrive(lanes, warp)
 
     def arrive_expect(self, warp: Warp, op: ir.ArriveExpect, lanes: int) -> None:
         barrier = self._mbarrier(warp, self._place(warp, op.address))
         barrier.expect(self._value(warp, op.transaction_bytes) * lanes)
-        barrier.arrive(lanes, warp.known)
+        barrier.arrive(lanes, warp)
 
     # ---- asynchronous operations --------------------------------------------------------------
 
@@ -372,7 +363,7 @@ class Simulation:
             self._smem.load(warp, place, barrier.end_of_phase)
             if place.rank != warp.rank:
                 barrier.from_afar["load", warp.index] = (1, barrier.completed + 1)
-            barrier.bring(op.box_bytes)
+            barrier.bring(op.box_bytes, warp)
 
     def _ranks(self, warp: Warp, mask: Register | None, what: str) -> list[int]:
         """The CTAs that a mask names; with none, the warp's own."""
@@ -400,7 +391,7 @@ class Simulation:
             self._answers[place] = self._unclaimed >= 0
             if rank != warp.rank:
                 barrier.from_afar["claim", warp.index] = (1, barrier.completed + 1)
-            barrier.bring(self._places[slot.name].nbytes)
+            barrier.bring(self._places[slot.name].nbytes, warp)
 
     def read_answer(self, warp: Warp, op: ir.ReadAnswer, lanes: int) -> None:
         place = self._place(warp, op.address)
@@ -437,7 +428,7 @@ class Simulation:
         for barrier in barriers:
             if barrier.place.rank != warp.rank:
                 barrier.from_afar["commit", warp.index] = (1, barrier.completed + 1)
-            barrier.arrive(1, warp.known)
+            barrier.arrive(1, warp)
 
     def wgmma_fence(self, warp: Warp, op: ir.WgmmaFence, lanes: int) -> None:
         warp.wgmma_fenced = True

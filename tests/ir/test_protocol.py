@@ -250,12 +250,12 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
     "one arrival releases a stage that four warps walk": (
         "step 5 on sm_90a",
         lambda p: declared(p, "mma_done", arrivals=1),
-        r"barrier mma_done\[0\] may run two phases ahead of warp 1, which waits for phase 0",
+        r"warp 1 arrives on mma_done\[0\] in phase 1 without knowing that phase 0 is over",
     ),
     "three arrivals release a stage that four warps walk": (
         "step 5 on sm_90a",
         lambda p: declared(p, "mma_done", arrivals=3),
-        r"barrier mma_done\[0\] ends inside a phase: 1 of 3 arrivals",
+        r"warp 3 arrives on mma_done\[0\] in phase 1 without knowing that phase 0 is over",
     ),
     "an arrival too many": (
         "step 5",
