@@ -42,6 +42,8 @@ _DEFAULT_SIZES = (1024, 2048, 4096, 8192)
     help="How the last ones are timed; the least product of the times wins.",
 )
 @click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Of the final, in each mode.")
+@click.option("--pause", type=click.FloatRange(min=0), help="Seconds before a burst of the final (default: 1).")
+@click.option("--load", type=click.FloatRange(min=0), help="Seconds of load before a sustained round (default: 2).")
 @click.option("--minutes", type=click.FloatRange(min=0), help="Begin no problem after this time; run again to go on.")
 @click.option(
     "--device",
@@ -66,6 +68,8 @@ def tune(
     candidates: int,
     modes: tuple[Any, ...],
     rounds: int,
+    pause: float | None,
+    load: float | None,
     minutes: float | None,
     ordinals: tuple[int, ...],
     state_file: Path | None,
@@ -91,7 +95,16 @@ def tune(
     table = _table(output, devices[0], target)
     state = State.open(state_file, gpu)
     tasks = [
-        Task(problem=problem, target=target, ordinal=0, candidates=candidates, modes=modes, rounds=rounds)
+        Task(
+            problem=problem,
+            target=target,
+            ordinal=0,
+            candidates=candidates,
+            modes=modes,
+            rounds=rounds,
+            pause_seconds=pause,
+            load_seconds=load,
+        )
         for problem in problems
     ]
     until = None if minutes is None else time.monotonic() + 60 * minutes

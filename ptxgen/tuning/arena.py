@@ -22,9 +22,17 @@ _FIRST_LAUNCH_SECONDS = 20.0
 class GpuArena:
     """An Arena on a CUDA device. All contestants read the same operands, of N(0, 1), and write the same D."""
 
-    def __init__(self, device: CudaDevice, problem: Problem) -> None:
+    def __init__(
+        self,
+        device: CudaDevice,
+        problem: Problem,
+        *,
+        pause_seconds: float | None = None,
+        load_seconds: float | None = None,
+    ) -> None:
         self._device = device
         self._problem = problem
+        self._before = {"pause_seconds": pause_seconds, "load_seconds": load_seconds}
         kinds = element_type(problem.operand_type), element_type(problem.output_type)
         self._library = open_library(device, (kinds[0], kinds[0], kinds[1]))
         m, n, k = problem.extents
@@ -70,7 +78,7 @@ class GpuArena:
     def compare(self, contestants: Sequence[Contestant], mode: Mode, rounds: int) -> Mapping[str, Timing]:
         """As `ptxgen bench` times arms."""
         arms = [Arm(name=one.key, launch=self._launches[one.key]) for one in contestants]
-        return compare(self._stopwatch, arms, flop=self._problem.flop, mode=mode, rounds=rounds)
+        return compare(self._stopwatch, arms, flop=self._problem.flop, mode=mode, rounds=rounds, **self._before)
 
 
 @lru_cache(maxsize=16)

@@ -10,7 +10,7 @@ import hashlib
 import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Executor, Future, wait
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -29,7 +29,10 @@ STATE_VERSION = 1
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Task:
-    """What a worker needs: the problem, the GPU's number, and how to search. `hung`: contestants to leave out."""
+    """What a worker needs: the problem, the GPU's number, and how to search. `hung`: contestants to leave out.
+
+    `pause_seconds` and `load_seconds` come before the rounds of the final; None: as long as `ptxgen bench` has them.
+    """
 
     problem: Problem
     target: str
@@ -37,6 +40,8 @@ class Task:
     candidates: int
     modes: tuple[Mode, ...]
     rounds: int
+    pause_seconds: float | None = None
+    load_seconds: float | None = None
     hung: tuple[str, ...] = ()
 
 
@@ -111,7 +116,7 @@ def tune_problem(task: Task, report: Report = lambda line: None) -> Outcome:
     try:
         entry, results = search(
             task.problem,
-            GpuArena(device, task.problem),
+            GpuArena(device, task.problem, pause_seconds=task.pause_seconds, load_seconds=task.load_seconds),
             chip,
             contestants(task.problem, task.target, chip, task.candidates),
             modes=task.modes,
@@ -166,15 +171,7 @@ def campaign(
             raise HungKernelError(outcome.error)
 
     def at(task: Task, ordinal: int) -> Task:
-        return Task(
-            problem=task.problem,
-            target=task.target,
-            ordinal=ordinal,
-            candidates=task.candidates,
-            modes=task.modes,
-            rounds=task.rounds,
-            hung=tuple(state.hung),
-        )
+        return replace(task, ordinal=ordinal, hung=tuple(state.hung))
 
     if executor is None:
         for task, effort in waiting:

@@ -253,11 +253,11 @@ def test_what_a_worker_returns(monkeypatch: pytest.MonkeyPatch) -> None:
             chip = CHIP
 
     monkeypatch.setattr(campaigns, "_device", lambda ordinal: Device())
-    monkeypatch.setattr("ptxgen.tuning.arena.GpuArena", lambda device, problem: FakeArena(times()))
+    monkeypatch.setattr("ptxgen.tuning.arena.GpuArena", lambda *_, **__: FakeArena(times()))
     outcome = campaigns.tune_problem(task(4096))
     assert outcome.entry is not None and outcome.entry.problem == PROBLEM
     assert sum(result["left"] == "" for result in outcome.results) == 3
     hung = FakeArena(times(), lambda contestant: (_ for _ in ()).throw(HungKernelError("no end")))
-    monkeypatch.setattr("ptxgen.tuning.arena.GpuArena", lambda device, problem: hung)
+    monkeypatch.setattr("ptxgen.tuning.arena.GpuArena", lambda *_, **__: hung)
     outcome = campaigns.tune_problem(task(4096))
     assert (outcome.entry, outcome.error, outcome.hung) == (None, "no end", first()[0].key)
