@@ -32,7 +32,8 @@ class GpuArena:
     ) -> None:
         self._device = device
         self._problem = problem
-        self._before = {"pause_seconds": pause_seconds, "load_seconds": load_seconds}
+        self._pause_seconds = pause_seconds
+        self._load_seconds = load_seconds
         kinds = element_type(problem.operand_type), element_type(problem.output_type)
         self._library = open_library(device, (kinds[0], kinds[0], kinds[1]))
         m, n, k = problem.extents
@@ -78,7 +79,15 @@ class GpuArena:
     def compare(self, contestants: Sequence[Contestant], mode: Mode, rounds: int) -> Mapping[str, Timing]:
         """As `ptxgen bench` times arms."""
         arms = [Arm(name=one.key, launch=self._launches[one.key]) for one in contestants]
-        return compare(self._stopwatch, arms, flop=self._problem.flop, mode=mode, rounds=rounds, **self._before)
+        return compare(
+            self._stopwatch,
+            arms,
+            flop=self._problem.flop,
+            mode=mode,
+            rounds=rounds,
+            pause_seconds=self._pause_seconds,
+            load_seconds=self._load_seconds,
+        )
 
 
 @lru_cache(maxsize=16)
