@@ -20,11 +20,13 @@ from ptxgen.steps import STEPS, step
 class Axis:
     """Settings that belong together, as on the command line, and the values to try, best guess first.
 
-    Several settings are joined by commas, and so are their values.
+    Several settings are joined by commas, and so are their values. `first`: only the first legal value is tried with
+    each choice of the other axes; the others are left to the variations.
     """
 
     settings: str
     values: tuple[str, ...]
+    first: bool = False
 
 
 _HOPPER_TILES = Axis(
@@ -35,31 +37,49 @@ _HOPPER_TILES = Axis(
         "64x128x64,1", "64x128x128,1", "64x96x128,1", "64x64x128,1", "64x32x128,1", "64x16x128,1",
     ),
 )  # fmt: skip
-_HOPPER_STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1"))
+_STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1"), first=True)
+_BUFFERS = Axis("epilogue.staging_buffers", ("2", "3", "4"), first=True)
 
 AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
-    ("sm_90a", 7): (_HOPPER_TILES, _HOPPER_STAGING),
-    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1")), _HOPPER_TILES, _HOPPER_STAGING),
+    ("sm_90a", 7): (_HOPPER_TILES, _STAGING),
+    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1")), _HOPPER_TILES, _STAGING),
     ("sm_100a", 7): (
         Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
         Axis("accumulators", ("2", "1")),
-        Axis("epilogue.staging,epilogue.staging_buffers", ("slices,2", "tile,1")),
+        _STAGING,
     ),
     ("sm_100a", 8): (
         Axis("tile", ("256x256x64", "256x224x64", "256x192x64", "256x128x64", "256x64x64", "256x64x128")),
         Axis("accumulators", ("2", "1")),
-        Axis("epilogue.staging_buffers", ("2", "3")),
+        _BUFFERS,
     ),
     ("sm_100a", 9): (
         Axis("tile", ("512x256x64", "512x192x64", "512x128x64")),
-        Axis("epilogue.staging_buffers", ("2", "1")),
+        _BUFFERS,
+    ),
+    ("sm_100a", 10): (
+        Axis(
+            "tile,consumers,accumulators",
+            (
+                "512x256x64,2,1", "512x224x64,2,1", "512x192x64,2,1", "512x160x64,2,1", "512x128x64,2,1",
+                "256x256x64,1,2", "256x224x64,1,2", "256x192x64,1,2", "256x160x64,1,2", "256x128x64,1,2",
+                "256x96x64,1,2", "256x64x64,1,2", "256x64x128,1,2", "256x32x128,1,2",
+            ),
+        ),
+        _BUFFERS,
     ),
 }  # fmt: skip
 """By target and step. The ring is as deep as shared memory allows."""
 
 FINE: Mapping[str, tuple[Axis, ...]] = {
-    "sm_90a": (_HOPPER_STAGING, Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16"))),
-    "sm_100a": (Axis("scheduler.group", ("2", "4", "8", "16")),),
+    "sm_90a": (_STAGING, Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16"))),
+    "sm_100a": (
+        _BUFFERS,
+        Axis("scheduler.group", ("2", "4", "8", "16")),
+        Axis("scheduler.kind", ("persistent", "clc")),
+        Axis("setmaxnreg", ("false", "true")),
+        Axis("epilogue.store", ("tma", "direct")),
+    ),
 }
 """Choices that the model cannot rank: tried one at a time on the spec that measures best."""
 
@@ -92,11 +112,16 @@ def variations(spec: GemmSpec) -> tuple[GemmSpec, ...]:
 
 def _combinations(base: GemmSpec, axes: tuple[Axis, ...]) -> Iterator[GemmSpec]:
     """The legal specs over all axes, each with as many stages as fit: in the model a stage more is never worse."""
-    for values in itertools.product(*(axis.values for axis in axes)):
-        chosen = [text for axis, value in zip(axes, values, strict=True) for text in _settings(axis, value)]
-        spec = _with(base, ("pipe_depth=2", *chosen))
-        if spec is not None:
-            yield _deepest(spec)
+    wide = [axis for axis in axes if not axis.first]
+    narrow = [axis for axis in axes if axis.first]
+    for values in itertools.product(*(axis.values for axis in wide)):
+        chosen = [text for axis, value in zip(wide, values, strict=True) for text in _settings(axis, value)]
+        for rest in itertools.product(*(axis.values for axis in narrow)):
+            more = [text for axis, value in zip(narrow, rest, strict=True) for text in _settings(axis, value)]
+            spec = _with(base, ("pipe_depth=2", *chosen, *more))
+            if spec is not None:
+                yield _deepest(spec)
+                break
 
 
 def _deepest(spec: GemmSpec) -> GemmSpec:
