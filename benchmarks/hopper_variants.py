@@ -12,7 +12,9 @@ over cuBLAS's in the same round.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
+import sys
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -29,6 +31,7 @@ _BURST_FLOP = 30e12
 _LOAD_SECONDS = 0.25
 _WINDOW_SECONDS = 0.25
 _USUAL_RATE = 7e14
+_STUCK_SECONDS = 30
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -62,6 +65,12 @@ VARIANTS = {
 }
 
 
+def progress(what: str) -> None:
+    """Say on stderr what begins; where nothing new has begun after a while, the process ends."""
+    print(f"\r{what:60}", end="", file=sys.stderr, flush=True)
+    faulthandler.dump_traceback_later(_STUCK_SECONDS, exit=True)
+
+
 class Arms:
     """The variants on one GPU, compiled and checked, and cuBLAS."""
 
@@ -90,6 +99,7 @@ class Arms:
             variant = VARIANTS[name]
             base = ptxgen.step(variant.step, target="sm_90a").replace(operand_type=kind, output_type=kind)
             spec = parse_settings(base, variant.settings)
+            progress(name)
             try:
                 self.kernels[name] = ptxgen.compile(spec, self.device)
                 self._check_small(name)
@@ -132,6 +142,8 @@ class Arms:
             d = self.library.matrix(m, n, self.type, "nan", 0)
             call = self.kernels[name].prepare(a, b, out=d, grid=self._grid(name))
             call.launch()
+            progress(f"{name} at {m} x {n} x {k}")
+            self.torch.cuda.synchronize()
             if right is None or not self.torch.equal(d, right):
                 mistake = self.library.mistake(a, b, d)
                 if mistake is not None:
@@ -140,6 +152,10 @@ class Arms:
                 right = d
             launches[name] = lambda turn, call=call: call.launch()  # type: ignore[misc]
         d = self.library.matrix(m, n, self.type, "nan", 0)
+        # Its first launch loads code, for which the driver waits for the stream: not behind a closed gate.
+        self.library.multiply(a, b, d)
+        if (mistake := self.library.mistake(a, b, d)) is not None:
+            raise SystemExit(f"cuBLAS: {mistake} at {m} x {n} x {k}")
         launches["cuBLAS"] = lambda turn: self.library.multiply(a, b, d)
         return launches
 
@@ -158,6 +174,7 @@ class Arms:
                     once = flop / _USUAL_RATE
                     self.stopwatch.load(launch, max(4, int(0.05 / once)), _LOAD_SECONDS)
                     count = max(4, int(_WINDOW_SECONDS / once))
+                progress(f"{name}, {mode}")
                 seconds, reading = self.stopwatch.seconds(launch, count)
                 found[name]["tflops"].append(round(flop / seconds / 1e12, 1))
                 found[name]["clock_mhz"].append(reading.sm_mhz)

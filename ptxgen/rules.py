@@ -17,6 +17,10 @@ MAX_ACCUMULATORS = 128
 """f32 accumulators of a thread on sm_90a, of 255 registers."""
 
 
+OPTIONAL = ("operand_swizzle", "suspend_ns", "epilogue.slice_n", "scheduler.group", "scheduler.depth")
+"""Numbers that may be left open."""
+
+_CACHES = ("evict_first", "evict_normal", "evict_last")
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "target": ("sm_100a", "sm_90a", "sm_100f", "sm_103a", "sm_110a"),
     "operand_type": ("f16", "bf16", "tf32", "e4m3", "e5m2", "s8"),
@@ -27,7 +31,10 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "load": ("tma", "threads"),
     "roles": ("unified", "specialized"),
     "cta_group": (1, 2),
+    "consumer_tiles": ("shared", "own"),
     "operand_swizzle": (None, 128, 64, 32, 16),
+    "a_cache": _CACHES,
+    "b_cache": _CACHES,
     "scheduler.kind": ("grid", "persistent", "single", "clc"),
     "scheduler.order": ("row_major", "grouped", "hilbert"),
     "epilogue.store": ("tma", "direct"),
@@ -47,7 +54,7 @@ def _type_violations(spec: GemmSpec) -> list[str]:
     found = []
     integers = ("step", "pipe_depth", "cta_group", "consumers", "accumulators", "tile.m", "tile.n", "tile.k")
     for name, value in spec.settings().items():
-        optional = name in ("operand_swizzle", "epilogue.slice_n", "scheduler.group", "scheduler.depth")
+        optional = name in OPTIONAL
         wanted: type = str
         if name in integers or name == "epilogue.staging_buffers" or optional:
             wanted = int
@@ -163,6 +170,9 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
         return [f"consumers={consumers}: one or two warpgroups multiply"]
     if consumers != 1 and spec.roles != "specialized":
         found.append(f"consumers={consumers}: needs roles=specialized (step 7)")
+    if spec.consumer_tiles == "own":
+        found += _own_tile_violations(spec)
+        consumers = 1
     if m not in (64 * consumers, 128 * consumers):
         found.append(
             f"tile.m={m}: each of {consumers} consumer warpgroups multiplies 64 or 128 rows, so"
@@ -178,6 +188,17 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
         )
     if not spec.epilogue.unroll:
         found.append("epilogue.unroll=false: wgmma accumulators are registers, a loop cannot index them")
+    return found
+
+
+def _own_tile_violations(spec: GemmSpec) -> list[str]:
+    found = []
+    if spec.step != 10 or spec.consumers != 2:
+        found.append(
+            f"consumer_tiles=own: two consumers of step 10 take turns, this is step {spec.step} with {spec.consumers}"
+        )
+    if spec.scheduler.kind != "persistent":
+        found.append(f"consumer_tiles=own: with scheduler.kind={spec.scheduler.kind} a CTA has one tile, not several")
     return found
 
 
@@ -197,6 +218,15 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
     if specialized != (spec.step >= 7):
         wanted = "specialized" if spec.step >= 7 else "unified"
         found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
+    if spec.consumer_tiles == "own" and spec.target != "sm_90a":
+        found.append(f"consumer_tiles=own is not built yet for {spec.target} (built: sm_90a)")
+    if spec.step != 10:
+        for name, none in (("a_cache", "evict_normal"), ("b_cache", "evict_normal"), ("suspend_ns", None)):
+            hint = getattr(spec, name)
+            if hint != none:
+                found.append(f"{name}={hint}: hints belong to step 10, step {spec.step} gives none")
+    if spec.suspend_ns is not None and not 1 <= spec.suspend_ns < 2**32:
+        found.append(f"suspend_ns={spec.suspend_ns}: a time hint is 1 to {2**32 - 1} nanoseconds")
     for name, value, first, rest in (
         ("load", spec.load, "threads", "tma"),
         ("epilogue.store", spec.epilogue.store, "direct", "tma"),

@@ -17,7 +17,7 @@ from typing import Any
 
 from ptxgen.errors import PtxgenError, SpecError, UnknownNameError
 from ptxgen.plan import Plan
-from ptxgen.rules import violations
+from ptxgen.rules import OPTIONAL, violations
 
 DEFAULT_GROUP = 8
 DEFAULT_CLAIM_DEPTH = 2
@@ -80,6 +80,12 @@ class GemmSpec:
     setmaxnreg: warps that only issue leave registers to those that store.
     dependent_launch: the kernel may be launched before its predecessor in the stream has ended, and lets
     its successor do the same.
+    consumer_tiles: with several consumers, "shared" (they split each tile's rows) or "own" (ping-pong: each
+    has tiles of its own and stores one while another multiplies).
+    a_cache, b_cache: how gladly the L2 cache gives up what the loads of A, of B bring: evict_first,
+    evict_normal or evict_last.
+    suspend_ns: how long a thread that waits on an mbarrier may sleep before it looks again, in
+    nanoseconds (None: as long as the hardware pleases).
 
     Raises SpecError, listing every violated rule with its numbers.
     """
@@ -99,7 +105,11 @@ class GemmSpec:
     cta_group: int = 1
     roles: str = "unified"
     consumers: int = 1
+    consumer_tiles: str = "shared"
     accumulators: int = 1
+    a_cache: str = "evict_normal"
+    b_cache: str = "evict_normal"
+    suspend_ns: int | None = None
     scheduler: Scheduler = field(default_factory=Scheduler)
     epilogue: Epilogue = field(default_factory=Epilogue)
     setmaxnreg: bool = False
@@ -148,6 +158,11 @@ class GemmSpec:
         """The output tile of a cluster; a cta_group::2 pair has one tile."""
         along_n, along_m = self.multicast
         return Tile(m=self.tile.m * along_m, n=self.tile.n * along_n, k=self.tile.k)
+
+    @property
+    def tile_consumers(self) -> int:
+        """Consumers that multiply one tile."""
+        return 1 if self.consumer_tiles == "own" else self.consumers
 
     @property
     def consumer_warp(self) -> int:
@@ -289,7 +304,7 @@ def _parse_value(spec: GemmSpec, key: str, value: str) -> dict[str, Any]:
         if value not in ("true", "false"):
             raise PtxgenError(f"{key} is true or false, got {value!r}")
         return {key: value == "true"}
-    if key in ("operand_swizzle", "epilogue.slice_n", "scheduler.group", "scheduler.depth") and value == "auto":
+    if key in OPTIONAL and value == "auto":
         return {key: None}
     if isinstance(settings[key], str):
         return {key: value}

@@ -235,6 +235,10 @@ def effects(op: ir.Op) -> tuple[list[Register], list[Register]]:
             [*walked, *([cursor.stage_count] if cursor.stage_count else [])],
             [cursor.wrapped] if cursor.wrapped else [],
         )
+    if isinstance(op, ir.SkipStages):
+        cursor = op.cursor
+        walked = [register for register in (cursor.stage, cursor.phase, cursor.stage_count) if register]
+        return [*walked, op.count], [op.turns]
     written, read = _fields(type(op))
     for name in read:
         _collect(getattr(op, name), reads)

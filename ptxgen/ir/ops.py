@@ -282,13 +282,17 @@ class ArriveExpect(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WaitBarrier(Op):
-    """Wait until the phase with this parity is complete; cluster: arrivals come from other CTAs too."""
+    """Wait until the phase with this parity is complete; cluster: arrivals come from other CTAs too.
+
+    suspend_ns: how long the thread may sleep before it looks again.
+    """
 
     label: str
     done: Register
     address: Address
     parity: Operand
     cluster: bool = False
+    suspend_ns: Register | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -311,6 +315,16 @@ class AdvanceCursor(Op):
     """Next stage; the phase flips when the stage wraps, or every time without a ring."""
 
     cursor: Cursor
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class SkipStages(Op):
+    """Go `count` stages on, past what other warps wait for; `barrier` is what the cursor waits on."""
+
+    cursor: Cursor
+    count: Register
+    turns: Register
+    barrier: Barrier
 
 
 # ---- global memory --------------------------------------------------------------------------
@@ -348,6 +362,14 @@ class PrefetchTensorMap(Op):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class CachePolicy(Op):
+    """A policy for accesses: how gladly the L2 cache gives up what they bring."""
+
+    dst: Register
+    priority: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class TmaLoad(Op):
     """Copy one box into shared memory; its bytes complete on the mbarrier.
 
@@ -362,6 +384,7 @@ class TmaLoad(Op):
     coordinates: tuple[Register, ...]
     barrier: Address
     mask: Register | None = None
+    policy: Register | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -179,6 +179,11 @@ class Simulation:
                 f"warp {warp.index} waits on {place} for parity {parity}, but the next phase it has not"
                 f" seen is {wanted}"
             )
+        if barrier.completed < wanted:
+            raise ProtocolError(
+                f"warp {warp.index} waits on {place} for phase {wanted} while phase {wanted - 1} may not be over:"
+                " its parity test can pass too early"
+            )
         while barrier.completed <= wanted:
             warp.blocked = f"on {place} for phase {wanted} ({barrier})"
             yield
@@ -303,7 +308,7 @@ class Simulation:
         if op.cursor.phase is not None:
             warp.env[op.cursor.phase.name] = op.cursor.start_phase
 
-    def advance_cursor(self, warp: Warp, op: ir.AdvanceCursor, lanes: int) -> None:
+    def advance_cursor(self, warp: Warp, op: ir.AdvanceCursor | ir.SkipStages, lanes: int) -> None:
         cursor, env = op.cursor, warp.env
         flips = True
         if cursor.stage is not None and cursor.stage_count is not None:
@@ -312,6 +317,12 @@ class Simulation:
             env[cursor.stage.name] = 0 if flips else stage
         if cursor.phase is not None and flips:
             env[cursor.phase.name] = self._value(warp, cursor.phase) ^ 1
+
+    def skip_stages(self, warp: Warp, op: ir.SkipStages, lanes: int) -> None:
+        for _ in range(self._value(warp, op.count)):
+            place = Place(op.barrier.name, warp.env[op.cursor.stage.name], warp.rank)  # type: ignore[union-attr,arg-type]
+            warp.waits[place] = warp.waits.get(place, 0) + 1
+            self.advance_cursor(warp, op, lanes)
 
     # ---- barriers ---------------------------------------------------------------------------
 
@@ -561,6 +572,7 @@ _HANDLERS: dict[type[ir.Op], Callable[[Simulation, Warp, Any, int], None]] = {
     ir.DescriptorBase: Simulation.descriptor_base,
     ir.StartCursor: Simulation.start_cursor,
     ir.AdvanceCursor: Simulation.advance_cursor,
+    ir.SkipStages: Simulation.skip_stages,
     ir.InitBarrier: Simulation.init_barrier,
     ir.FenceBarrierInit: Simulation.fence_barrier_init,
     ir.Arrive: Simulation.arrive,

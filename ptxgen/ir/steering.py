@@ -19,6 +19,7 @@ _MUTE = frozenset[type[ir.Op]](
         ir.SmemAddress,
         ir.TensorMapAddress,
         ir.PrefetchTensorMap,
+        ir.CachePolicy,
         ir.RelinquishTmem,
         ir.ConvertPair,
         ir.LoadGlobal,
@@ -138,6 +139,8 @@ def _needed(program: Program) -> frozenset[str]:
                 roots.update(names(op.base, op.stage, op.stride))
             elif isinstance(op, ir.AdvanceCursor):
                 roots.update(names(op.cursor.stage_count))
+            elif isinstance(op, ir.SkipStages):
+                roots.update(names(op.cursor.stage_count, op.count))
             elif isinstance(op, ir.WaitBarrier):
                 roots.update(names(op.parity, op.address.base))
             elif isinstance(op, ir.ArriveExpect):

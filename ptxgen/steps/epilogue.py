@@ -73,8 +73,11 @@ class Epilogue:
             builder.integer("sub.u32", group, group, self._spec.consumer_warp // 4, comment="consumer: 0 or 1")
         if isinstance(self._barrier_id, Register):
             builder.integer("add.u32", self._barrier_id, group, 1, comment="barrier of the warpgroup: 1 or 2")
-        self._group_rows = builder.register("group_rows", GROUP)
-        builder.integer("mul.lo.u32", self._group_rows, group, staging.rows, comment="rows of the warpgroups before it")
+        if self._spec.tile_consumers > 1:
+            self._group_rows = builder.register("group_rows", GROUP)
+            builder.integer(
+                "mul.lo.u32", self._group_rows, group, staging.rows, comment="rows of the warpgroups before it"
+            )
         if not staged:
             return
         if staging.buffers > 1:
@@ -103,10 +106,11 @@ class Epilogue:
             self._store_direct()
             return
         announced = unit.single_walker and self._spec.roles == "unified"
-        if announced or self._schedule.persistent:
+        each_slice_waits = self._writer.by_slices and not unit.single_walker
+        if announced or (self._schedule.persistent and not each_slice_waits):
             self._sync("the accumulator is complete, staging is free" if announced else "staging is free")
         unit.accumulator_ready()
-        if self._spec.consumers > 1:
+        if self._spec.tile_consumers > 1:
             self._row = builder.register("store_m_coord", GROUP)
             builder.integer("add.u32", self._row, self._schedule.m_coord, self._group_rows, comment="its rows of D")
         self._start_slices()

@@ -11,6 +11,7 @@ from ptxgen.ir.declarations import Barrier, Cursor, Parameter, Register, SmemBuf
 from ptxgen.ir.ops import (
     AdvanceCursor,
     ArriveExpect,
+    CachePolicy,
     CtaBarrier,
     ElectOne,
     FenceBarrierInit,
@@ -185,6 +186,14 @@ class GemmKernel:
             both = ", of both CTAs" if self.spec.cta_group == 2 else ""
             builder.constant("load_bytes", "pipeline", loaded, f"bytes of a stage of A and B{both}")
         builder.constant("tile_k", "pipeline", tile.k, "K elements of a stage")
+        if self.spec.suspend_ns is not None:
+            builder.constant("suspend_ns", "pipeline", self.spec.suspend_ns, "sleep between looks at an mbarrier")
+        for name in ("a", "b"):
+            priority = getattr(self.spec, f"{name}_cache")
+            if priority != "evict_normal":
+                policy = builder.register(f"{name}_policy", "pipeline", "b64")
+                comment = f"what L2 does with {name.upper()}"
+                builder.emit(CachePolicy(dst=policy, priority=priority, comment=comment))
 
     def _read_parameters(self) -> None:
         builder = self.builder
@@ -424,6 +433,7 @@ class GemmKernel:
                     comment=f"{what} to the stage{' in every CTA' if operand.shared > 1 else ''}",
                     barrier=at(self._signal(walker)),
                     mask=builder.registers["cluster_mask"] if operand.shared > 1 else None,
+                    policy=builder.registers.get(f"{tensor_map[0]}_policy"),
                 )
             )
 
@@ -458,7 +468,8 @@ class GemmKernel:
 
     def store_tile(self) -> None:
         """The epilogue: accumulator to D, behind the barrier that all its warps meet at."""
-        if self._schedule.persistent and not self._unit.single_walker:
+        whole_tile = self.spec.epilogue.staging == "tile"
+        if self._schedule.persistent and not self._unit.single_walker and whole_tile:
             self._epilogue.staging_free()
         self._epilogue.store_tile()
 
@@ -488,6 +499,7 @@ class GemmKernel:
                 address=at(barrier),
                 parity=phase,
                 cluster=cluster,
+                suspend_ns=builder.registers.get("suspend_ns"),
                 comment=comment,
             )
         )

@@ -7,6 +7,8 @@ writes into both; all bytes of a CTA's stage complete on its own mbarrier, whoev
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 from ptxgen.ir.declarations import Cursor, Hex, Register
 from ptxgen.ir.ops import Arrive, ClusterBarrier, MapAddress, ReadSpecial, SetConstant
 from ptxgen.plan import Operand
@@ -77,6 +79,13 @@ class MulticastKernel(WarpgroupKernel):
         return self._shared_part(walker) if operand.shared > 1 else super()._part(walker, operand)
 
     # ---- the consumers ----------------------------------------------------------------------
+
+    def consumer_tiles(self, walker: Walker, release: Cursor) -> AbstractContextManager[None]:
+        """The body runs for every tile of a consumer."""
+        return self.tiles()
+
+    def end_turn(self, walker: Walker) -> None:
+        """After a tile's K loop, where consumers take turns."""
 
     def _release_arrivals(self, cursor: Cursor) -> list[Arrive]:
         arrivals = super()._release_arrivals(cursor)

@@ -71,8 +71,11 @@ class Schedule:
             )
 
     @contextmanager
-    def tiles(self) -> Iterator[None]:
-        """The body runs once for every tile of this CTA, with m_coord and n_coord set."""
+    def tiles(self, turn: Register | None = None) -> Iterator[None]:
+        """The body runs once for every tile of this CTA, with m_coord and n_coord set.
+
+        turn: 0 or 1, for warps that take every second one of them only.
+        """
         builder = self._builder
         if self.claims:
             with self.claims.tiles():
@@ -97,13 +100,16 @@ class Schedule:
                 comment=f"{self._walker}s in the grid",
             ),
         )
+        if turn is not None:
+            builder.integer("mad.lo.u32", tile, turn, grid, tile, comment="consumer 1 begins with the second tile")
+            builder.integer("mul.lo.u32", grid, grid, 2, comment="and each takes every other one")
         head = Compare(
             opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"], comment="no tile is left"
         )
         with builder.while_not("tile_loop", "tiles_done", leave, (head,)):
             self._locate()
             yield
-            builder.integer("add.u32", tile, tile, grid, comment=f"next tile of this {'pair' if self._pair else 'CTA'}")
+            builder.integer("add.u32", tile, tile, grid, comment=f"next tile of this {self._walker}")
 
     def _locate(self) -> None:
         """Tile coordinates, then element coordinates of the tile's first row and column."""

@@ -24,7 +24,7 @@ class Wgmma:
         self._plan = spec.plan
         self._bases = {name: builder.register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self._acc = builder.register("acc", "epilogue", count=self._plan.accumulator_registers)
-        self.release_arrivals = 4 * spec.consumers * spec.cluster_ctas
+        self.release_arrivals = 4 * spec.tile_consumers * spec.cluster_ctas
         everywhere = " of both CTAs" if spec.cluster_ctas > 1 else ""
         self.release_text = f"a lane of each multiplying warp{everywhere} arrives"
         self.writer = FragmentWriter(builder, spec)
@@ -44,7 +44,7 @@ class Wgmma:
     def take_rows(self) -> None:
         """In a consumer role of two warpgroups: the second one starts at its own rows of A."""
         builder, plan = self._builder, self._plan
-        if self._spec.consumers == 1:
+        if self._spec.tile_consumers == 1:
             return
         group = builder.register("rows_of_a", _GROUP)
         rows_bytes = plan.row_blocks * 64 * plan.a.swizzle.span_bytes

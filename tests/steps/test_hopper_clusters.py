@@ -16,6 +16,7 @@ from ptxgen.ir.checks import check
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.multicast import MulticastKernel
 from ptxgen.steps.step10 import _wgmma
+from ptxgen.steps.turns import TurnsKernel
 
 POLICIES = [("eager", 0), ("late", 0), ("random", 1)]
 
@@ -36,6 +37,13 @@ SPECS = {
     "two slices": spec(pipe_depth=4, epilogue={"staging": "slices", "slice_n": 32, "staging_buffers": 2}),
     "panels": spec(tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2),
     "panels along n": spec(tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2, cluster=(1, 2, 1)),
+    "turns": spec(consumer_tiles="own", tile={"m": 64, "n": 64}, pipe_depth=3),
+    "turns alone": spec(consumer_tiles="own", tile={"m": 64, "n": 64}, pipe_depth=2, cluster=(1, 1, 1)),
+    "turns, 128 rows": spec(consumer_tiles="own", tile={"m": 128, "n": 128}, pipe_depth=5),
+    "turns, slices": spec(
+        consumer_tiles="own", pipe_depth=4, cluster=(1, 2, 1), tile={"m": 64, "n": 256}, epilogue={"staging": "slices"}
+    ),
+    "hints": spec(a_cache="evict_last", b_cache="evict_first", suspend_ns=1000, **SMALL),
     "no swizzle": spec(tile={"m": 64, "n": 48, "k": 32}, consumers=1, operand_swizzle=16),
 }
 
@@ -73,6 +81,19 @@ def test_every_shape(name: str, policy: tuple[str, int]) -> None:
     for grid in (2, 4, 40):
         for shape in [*shapes(SPECS[name]), (1, 1, 1), (300, 200, 72)]:
             require_product(SPECS[name], policy, shape, grid)
+
+
+class Eager(TurnsKernel):
+    """A consumer waits for its stages before the other has had its turn."""
+
+    def _wait(self, label: str, *values: Any, **more: Any) -> None:
+        if label != "wait_turn":
+            super()._wait(label, *values, **more)
+
+
+def test_turns_are_what_makes_a_parity_unambiguous() -> None:
+    with pytest.raises(ProgramError, match="its parity test can pass too early|for phase .* its parity test can miss"):
+        check(_wgmma(Eager(SPECS["turns"])))
 
 
 class Local(MulticastKernel):
@@ -115,6 +136,10 @@ def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> N
         ({"cluster": (2, 2, 1)}, r"cluster=\(2, 2, 1\) is not built yet for step 10"),
         ({"scheduler": {"kind": "grid"}}, "clusters of 2 need persistent CTAs"),
         ({"tile": {"n": 248}}, "248 rows of B in 2 parts"),
+        ({"tile": {"n": 128}, "consumers": 1, "consumer_tiles": "own"}, "two consumers of step 10 take turns"),
+        ({"consumer_tiles": "own"}, "tile 128 x 256 on 1 warpgroups: 256 accumulator registers"),
+        ({"a_cache": "evict_lat"}, "unknown a_cache 'evict_lat'"),
+        ({"suspend_ns": 0}, "a time hint is 1 to"),
         ({"pipe_depth": 5}, "shared memory: control 1024"),
     ],
 )

@@ -323,11 +323,13 @@ def test_the_hash_says_what_was_chosen_and_nothing_else() -> None:
 
 def test_the_canonical_json() -> None:
     assert step(4).to_json() == (
-        '{"a_major":"K","accumulate_type":"f32","accumulators":1,"b_major":"K","cluster":[1,1,1],"consumers":1,'
+        '{"a_cache":"evict_normal","a_major":"K","accumulate_type":"f32","accumulators":1,'
+        '"b_cache":"evict_normal","b_major":"K","cluster":[1,1,1],"consumer_tiles":"shared","consumers":1,'
         '"cta_group":1,"dependent_launch":false,"epilogue":{"ops":[],"slice_n":null,"staging":"tile",'
-        '"staging_buffers":1,"store":"tma","unroll":false},"load":"tma","operand_swizzle":null,"operand_type":"f16","output_type":"f16","pipe_depth":1,'
-        '"roles":"unified","scheduler":{"depth":null,"group":null,"kind":"grid","order":"row_major"},"setmaxnreg":false,'
-        '"step":4,"target":"sm_100a","tile":{"k":64,"m":128,"n":128}}'
+        '"staging_buffers":1,"store":"tma","unroll":false},"load":"tma","operand_swizzle":null,'
+        '"operand_type":"f16","output_type":"f16","pipe_depth":1,"roles":"unified","scheduler":{"depth":null,'
+        '"group":null,"kind":"grid","order":"row_major"},"setmaxnreg":false,"step":4,"suspend_ns":null,'
+        '"target":"sm_100a","tile":{"k":64,"m":128,"n":128}}'
     )
 
 
