@@ -179,10 +179,10 @@ class Simulation:
                 f"warp {warp.index} waits on {place} for parity {parity}, but the next phase it has not"
                 f" seen is {wanted}"
             )
-        if barrier.completed < wanted:
+        if warp.known.get(("phase", place), 0) < wanted:
             raise ProtocolError(
-                f"warp {warp.index} waits on {place} for phase {wanted} while phase {wanted - 1} may not be over:"
-                " its parity test can pass too early"
+                f"warp {warp.index} waits on {place} for phase {wanted} without knowing that phase {wanted - 1} is"
+                " over: its parity test can pass too early"
             )
         while barrier.completed <= wanted:
             warp.blocked = f"on {place} for phase {wanted} ({barrier})"

@@ -58,10 +58,13 @@ class TurnsKernel(MulticastKernel):
             yield
 
     def end_turn(self, walker: Walker) -> None:
-        builder, registers = self.builder, self.builder.registers
+        self._pass_turn()
+        self._skip(walker, self.builder.registers["k_tiles"], "past the other's tile")
+
+    def _pass_turn(self) -> None:
+        builder = self.builder
         with builder.guard("turn_ended", self._elected, comment="one lane a warp"):
-            builder.emit(Arrive(address=at(registers["other_turn"]), comment="the other's turn"))
-        self._skip(walker, registers["k_tiles"], "past the other's tile")
+            builder.emit(Arrive(address=at(builder.registers["other_turn"]), comment="the other's turn"))
 
     def _skip(self, walker: Walker, count: Register, comment: str) -> None:
         builder = self.builder
