@@ -57,11 +57,15 @@ VARIANTS = {
     "along m, group 16": _variant("cluster=2x1x1 scheduler.group=16"),
     "along m, 4 stages": _variant(f"cluster=2x1x1 {_SLICES}"),
     "along m, 4 stages, 2 buffers": _variant(f"cluster=2x1x1 {_SLICES} epilogue.staging_buffers=2"),
-    "along m, 4 stages, 128 CTAs": _variant(f"cluster=2x1x1 {_SLICES}", ctas=128),
+    "along m, 4 buffers": _variant("cluster=2x1x1 epilogue.staging=slices epilogue.staging_buffers=4"),
     "along m, K 128": _variant("cluster=2x1x1 tile.k=128 pipe_depth=2 epilogue.staging=slices"),
     "256 x 128, along m": _variant("cluster=2x1x1 tile=256x128x64"),
-    "256 x 128, along n": _variant("cluster=1x2x1 tile=256x128x64"),
     "256 x 128, along n, 4 stages": _variant(f"cluster=1x2x1 tile=256x128x64 {_SLICES}"),
+    "turns, 128 x 128": _variant("cluster=2x1x1 consumer_tiles=own tile=128x128x64 pipe_depth=5"),
+    "turns, 64 x 256": _variant("cluster=2x1x1 consumer_tiles=own tile=64x256x64 pipe_depth=4"),
+    "along m, A stays in L2": _variant("cluster=2x1x1 a_cache=evict_last b_cache=evict_first"),
+    "along m, B stays in L2": _variant("cluster=2x1x1 a_cache=evict_first b_cache=evict_last"),
+    "along m, sleep 1 us": _variant("cluster=2x1x1 suspend_ns=1000"),
 }
 
 
