@@ -30,19 +30,22 @@ class Axis:
 
 
 _HOPPER_TILES = Axis(
-    "tile,consumers",
+    "tile,consumers,consumer_tiles",
     (
-        "128x256x64,2", "256x128x64,2", "128x192x64,2", "256x96x64,2", "128x160x64,2", "128x128x64,2",
-        "128x96x64,2", "128x64x64,2", "128x64x128,2", "128x32x128,2", "64x256x64,1", "64x192x64,1",
-        "64x128x64,1", "64x128x128,1", "64x96x128,1", "64x64x128,1", "64x32x128,1", "64x16x128,1",
+        "128x256x64,2,shared", "256x128x64,2,shared", "128x192x64,2,shared", "256x96x64,2,shared",
+        "128x160x64,2,shared", "128x128x64,2,shared", "128x96x64,2,shared", "128x64x64,2,shared",
+        "128x64x128,2,shared", "128x32x128,2,shared",
+        "128x128x64,2,own", "64x256x64,2,own", "64x192x64,2,own", "64x128x64,2,own", "128x64x64,2,own",
+        "64x128x128,2,own", "64x64x128,2,own",
+        "64x256x64,1,shared", "64x192x64,1,shared", "64x128x64,1,shared", "64x128x128,1,shared",
+        "64x96x128,1,shared", "64x64x128,1,shared", "64x32x128,1,shared", "64x16x128,1,shared",
     ),
 )  # fmt: skip
 _STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1"), first=True)
 _BUFFERS = Axis("epilogue.staging_buffers", ("2", "3", "4"), first=True)
 
 AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
-    ("sm_90a", 7): (_HOPPER_TILES, _STAGING),
-    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1")), _HOPPER_TILES, _STAGING),
+    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1", "1x1x1")), _HOPPER_TILES, _STAGING),
     ("sm_100a", 7): (
         Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
         Axis("accumulators", ("2", "1")),
@@ -71,11 +74,18 @@ AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
 }  # fmt: skip
 """By target and step. The ring is as deep as shared memory allows."""
 
+_HINTS = (Axis("a_cache,b_cache", ("evict_first,evict_last", "evict_last,evict_first", "evict_first,evict_first")),)
 FINE: Mapping[str, tuple[Axis, ...]] = {
-    "sm_90a": (_STAGING, Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16"))),
+    "sm_90a": (
+        _STAGING,
+        Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16")),
+        *_HINTS,
+        Axis("suspend_ns", ("100", "1000", "20000")),
+    ),
     "sm_100a": (
         _BUFFERS,
         Axis("scheduler.group", ("2", "4", "8", "16")),
+        *_HINTS,
         Axis("scheduler.kind", ("persistent", "clc")),
         Axis("setmaxnreg", ("false", "true")),
         Axis("epilogue.store", ("tma", "direct")),

@@ -153,6 +153,6 @@ def _epilogue_clocks(spec: GemmSpec, costs: Costs) -> float:
 
 def _exposed_clocks(spec: GemmSpec, epilogue: float, main_loop: float) -> float:
     """What of the epilogue the next tile's MMAs do not cover."""
-    if spec.accumulators > 1:
+    if spec.accumulators > 1 or spec.consumer_tiles == "own":
         return max(epilogue - main_loop, 0.0)
     return epilogue

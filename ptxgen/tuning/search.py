@@ -120,7 +120,7 @@ def contestants(problem: Problem, target: str, chip: Target, limit: int) -> tupl
     found: list[Contestant] = []
     kinds = set()
     for _, spec in ranking(problem, target, chip):
-        kind = spec.step, spec.tile, spec.cluster
+        kind = spec.step, spec.tile, spec.cluster, spec.consumer_tiles
         if kind not in kinds:
             found.append(Contestant(spec=spec))
         kinds.add(kind)
