@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import importlib
 import json
 import sys
@@ -9,6 +10,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from ptxgen.bench.telemetry import Reading
 
 ROOT = Path(__file__).parents[2]
 
@@ -84,3 +87,124 @@ def test_show(
     assert "met     1.013 (bar 1.01)  bf16, burst" in capsys.readouterr().out
     assert "<svg" in (tmp_path / "compare_bf16.svg").read_text()
     assert markdown.read_text().startswith("### bf16\n")
+
+
+class Tensor:
+    """As much of a torch tensor as the script looks at."""
+
+    def __init__(self, rows: int, width: int, columns: int) -> None:
+        self.shape, self._width = (rows, columns), width
+        self.dtype, self.device, self.filled = "torch.bfloat16", "cuda:0", 0
+        self.T = self
+
+    def stride(self, dimension: int) -> int:
+        return self._width if dimension == 0 else 1
+
+    def fill_(self, value: float) -> None:
+        self.filled += 1
+
+
+class Library:
+    def matrix(self, rows: int, columns: int, element: Any, kind: str, seed: int) -> Tensor:
+        return Tensor(rows, -(-columns // 8) * 8, columns)
+
+    def mistake(self, a: Tensor, b: Tensor, d: Tensor) -> str | None:
+        assert d.filled == 1
+        return "3 are NaN" if getattr(d, "wrong", False) else None
+
+
+class Watch:
+    """Takes 1 us for every kernel that was launched."""
+
+    def __init__(self, calls: list[str]) -> None:
+        self.calls = calls
+
+    def seconds(self, launch: Any, count: int) -> tuple[float, Reading]:
+        before = len(self.calls)
+        for turn in range(count):
+            launch(turn)
+        return (len(self.calls) - before) / count * 1e-6, Reading(sm_mhz=1980.0, watts=None)
+
+    def load(self, launch: Any, count: int, seconds: float) -> None:
+        launch(0)
+
+
+class Graph:
+    """Runs again what was launched while it was open."""
+
+    current: Graph | None = None
+
+    def __init__(self) -> None:
+        self.launches: list[Any] = []
+
+    def __enter__(self) -> None:
+        Graph.current = self
+
+    def __exit__(self, *error: object) -> None:
+        Graph.current = None
+
+    def replay(self) -> None:
+        for launch in self.launches:
+            launch()
+
+
+@pytest.mark.parametrize("in_graphs", [False, True])
+def test_cases(compare: Any, in_graphs: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Checks come first, short launches go into graphs, arms that fail or are wrong are named and not timed."""
+    arms = importlib.import_module("benchmarks.comparison.arms")
+    calls: list[str] = []
+
+    def maker(name: str) -> Any:
+        def make(bench: Any, operands: Any, outputs: Any, size: Any) -> Any:
+            if name == arms.PYPTX:
+                raise ImportError("No module named 'pyptx'\nmore")
+            if name == arms.TRITON:
+                outputs[0].wrong = True
+
+            def launch() -> None:
+                if Graph.current is not None:
+                    Graph.current.launches.append(launch)
+                calls.append(name)
+
+            return [launch for _ in operands], "a note" if name == arms.PTXGEN else ""
+
+        return make
+
+    class Torch:
+        class cuda:  # noqa: N801
+            CUDAGraph = Graph
+
+            @staticmethod
+            def graph(graph: Graph) -> Graph:
+                return graph
+
+        @staticmethod
+        def full(shape: tuple[int, int], value: float, dtype: Any, device: Any) -> Tensor:
+            return Tensor(shape[0], shape[1], shape[1])
+
+        @staticmethod
+        def mm(a: Any, b: Any, out: Any) -> None:
+            if Graph.current is not None:
+                Graph.current.launches.append(lambda: calls.append(arms.DENSE))
+            calls.append(arms.DENSE)
+
+    for name in arms.NAMES:
+        monkeypatch.setitem(arms._MAKERS, name, maker(name))
+    monkeypatch.setattr(compare, "GRAPH_SECONDS", 1.0 if in_graphs else 0.0)
+    watch = Watch(calls)
+    bench = arms.Bench(torch=Torch, device=None, stopwatch=watch, graph_stopwatch=watch, names=arms.NAMES)
+    options = argparse.Namespace(cold=False, modes=None, rounds=2, pause=0.0, load=0.0)
+    cases = compare._cases(bench, Library(), "bf16", "normal", (64, 67, 64), options)
+    assert [one["mode"] for one in cases] == ["burst", "sustained"]
+    for one in cases:
+        assert set(one["arms"]) == {arms.PTXGEN, arms.CUBLAS, arms.CUBLASLT, arms.DENSE}
+        assert one["mistakes"] == {arms.TRITON: "3 are NaN"}
+        assert one["notes"] == {
+            arms.PTXGEN: "a note",
+            arms.PYPTX: "did not run: ImportError: No module named 'pyptx'",
+        }
+        assert one["launches_per_graph"] == (compare.GRAPH_LAUNCHES if in_graphs else None)
+        assert one["arms"][arms.CUBLAS]["seconds"]["median"] == pytest.approx(1e-6)
+        assert one["arms"][arms.CUBLAS]["tflops"] == pytest.approx(2 * 64 * 67 * 64 / 1e-6 / 1e12, abs=0.01)
+    json.dumps(cases)
+    assert compare._line(cases[0]).startswith("bf16 64x67x64 burst: ptxgen 0.6")
