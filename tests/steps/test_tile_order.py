@@ -45,7 +45,7 @@ def located(text: str, m_tiles: Ids, n_tiles: Ids, tile: Ids) -> tuple[Ids, Ids]
 
     Instructions on anything but tile counts and ids are passed over. No value leaves 32 bits.
     """
-    values: dict[str, Ids] = {"[m_tiles]": m_tiles, "[n_tiles]": n_tiles, "%ctaid.x": tile}
+    values: dict[str, Ids] = {"[m_tiles]": m_tiles, "[n_tiles]": n_tiles, "%ctaid.x": tile, "%clusterid.x": tile}
     for opcode, dst, operands in INSTRUCTION.findall(text):
         if dst == "%m_coord":
             return values["%m_tile"], values["%n_tile"]
@@ -72,7 +72,8 @@ def _known(word: str, values: dict[str, Ids]) -> bool:
 
 def texts(order: str, group: int | None) -> list[str]:
     scheduler = {"order": order, "group": group}
-    found = [emit(step(number).replace(scheduler={**scheduler, "kind": "persistent"})) for number in (6, 7)]
+    found = [emit(step(number).replace(scheduler={**scheduler, "kind": "persistent"})) for number in (6, 7, 8)]
+    found.append(emit(step(10).replace(scheduler={**scheduler, "kind": "clc"})))
     if order == "grouped":
         found.append(emit(step(5).replace(scheduler=scheduler)))
     return found
