@@ -94,7 +94,7 @@ class TileClaims:
         with builder.do_while("tile_loop", self._more):
             yield
             builder.emit(Section(comment="next tile"))
-            self._next(builder.registers["tile"])
+            self._read(*self._place(), builder.registers["tile"])
 
     @property
     def _more(self) -> Register:
@@ -102,28 +102,29 @@ class TileClaims:
 
     @property
     def _answer(self) -> Cursor:
-        return self._cursor("answer", 0)
-
-    def _cursor(self, name: str, start_phase: int) -> Cursor:
+        """A role's walker over the slots."""
         builder = self._builder
         return Cursor(
-            name=name,
+            name="answer",
             stage_count=builder.registers["claim_depth"],
-            stage=builder.register(f"{name}_slot", _GROUP),
-            phase=builder.register(f"{name}_phase", _GROUP),
-            wrapped=builder.register(f"{name}_wrapped", _GROUP, "pred"),
-            start_phase=start_phase,
+            stage=builder.register("answer_slot", _GROUP),
+            phase=builder.register("answer_phase", _GROUP),
+            wrapped=builder.register("answer_wrapped", _GROUP, "pred"),
         )
 
-    def _next(self, tile: Register | None = None) -> None:
+    def _place(self) -> tuple[Register, Register]:
+        """The cursor's slot and the mbarrier of its answer."""
+        return (
+            self._of_slot("answers", ANSWER_BYTES, "the slot"),
+            self._of_slot("answered", 8, "the slot's answered"),
+        )
+
+    def _read(self, slot: Register, answered: Register, tile: Register | None) -> None:
         """The next answer: the pair's next tile, or that there is none."""
-        builder, registers = self._builder, self._builder.registers
+        builder, cursor = self._builder, self._answer
         answer = builder.register("answer", _GROUP, "b128")
-        cursor = self._answer
-        self._wait("wait_answer", self._of_slot("answered", cursor, 8, "the slot's answered"), cursor)
-        slot = self._of_slot("answers", cursor, ANSWER_BYTES, "the slot")
-        read = builder.register("slot_read", _GROUP)
-        assert cursor.stage is not None
+        assert cursor.phase is not None
+        self._wait("wait_answer", answered, cursor.phase, "the answer is there")
         builder.emit(
             ReadAnswer(dst=answer, address=at(slot), comment="the answer, for clusterlaunchcontrol to read"),
             IsClaimed(dst=self._more, answer=answer, comment="false: all pairs have started"),
@@ -132,40 +133,33 @@ class TileClaims:
             builder.emit(
                 ClaimedCta(dst=tile, answer=answer, predicate=self._more, comment="first CTA of the claimed pair")
             )
+        builder.emit(FenceProxyAsync(comment="this thread's read before the next answer to the slot"))
+        read = self._of_slot("leader_answer_read", 8, "the slot's answer_read in the leader")
         builder.emit(
-            FenceProxyAsync(comment="this thread's read before the next answer to the slot"),
-            StageAddress(
-                dst=read,
-                base=registers["leader_answer_read"],
-                stage=cursor.stage,
-                stride=8,
-                comment="the slot's answer_read in the leader",
-            ),
             Arrive(address=at(read), remote=True, comment="this thread has read the answer"),
             AdvanceCursor(cursor=cursor, comment="next answer, in the next slot"),
         )
         if tile:
             builder.integer("shr.u32", tile, tile, 1, comment="the pair's id: its tile")
 
-    def _of_slot(self, name: str, cursor: Cursor, stride: int, comment: str) -> Register:
-        builder = self._builder
+    def _of_slot(self, name: str, stride: int, comment: str) -> Register:
+        builder, slot = self._builder, self._answer.stage
         address = builder.register(f"slot_{name}", _GROUP)
-        assert cursor.stage is not None
+        assert slot is not None
         base = builder.registers[name]
-        builder.emit(StageAddress(dst=address, base=base, stage=cursor.stage, stride=stride, comment=comment))
+        builder.emit(StageAddress(dst=address, base=base, stage=slot, stride=stride, comment=comment))
         return address
 
-    def _wait(self, label: str, barrier: Register, cursor: Cursor, cluster: bool = False) -> None:
+    def _wait(self, label: str, barrier: Register, phase: Register, comment: str, cluster: bool = False) -> None:
         builder = self._builder
-        assert cursor.phase is not None
         builder.emit(
             WaitBarrier(
                 label=builder.label(label),
                 done=builder.register("phase_done", "mma", "pred"),
                 address=at(barrier),
-                parity=cursor.phase,
+                parity=phase,
                 cluster=cluster,
-                comment="every role of both CTAs has read the slot" if cluster else "the answer is there",
+                comment=comment,
             )
         )
 
@@ -174,13 +168,12 @@ class TileClaims:
     def claim(self, not_leader: Register, elected: Register) -> None:
         """Claim tile after tile, for both CTAs, as long as there are slots for the answers."""
         builder = self._builder
-        request = self._cursor("claim", 1)
-        builder.emit(
-            StartCursor(cursor=request, comment="claim cursor"),
-            StartCursor(cursor=self._answer, comment="answer cursor"),
-        )
+        phase = self._answer.phase
+        assert phase is not None
+        before = builder.register("phase_before", _GROUP)
+        builder.emit(StartCursor(cursor=self._answer, comment="answer cursor"))
         with builder.do_while("claim_loop", self._more):
-            answered = self._of_slot("answered", request, 8, "the slot's answered")
+            slot, answered = self._place()
             with builder.guard("expected", elected, comment=ONE_LANE):
                 builder.emit(
                     ArriveExpect(
@@ -188,9 +181,11 @@ class TileClaims:
                     )
                 )
             with builder.guard("claimed", not_leader, comment="the leader claims for both", negate=True):
-                read = self._of_slot("answer_read", request, 8, "the slot's answer_read")
-                self._wait("wait_read", read, request, cluster=True)
-                slot = self._of_slot("answers", request, ANSWER_BYTES, "the slot")
+                read = self._of_slot("answer_read", 8, "the slot's answer_read")
+                builder.integer(
+                    "xor.b32", before, phase, 1, comment="of the answer before, or of none: that has passed"
+                )
+                self._wait("wait_read", read, before, "every role of both CTAs has read the slot", cluster=True)
                 with builder.guard("claimed_by_one", elected, comment=ONE_LANE):
                     builder.emit(
                         ClaimCluster(
@@ -199,5 +194,4 @@ class TileClaims:
                             comment="a pair that has not started; the answer goes to both CTAs",
                         )
                     )
-            builder.emit(AdvanceCursor(cursor=request, comment="next claim, into the next slot"))
-            self._next()
+            self._read(slot, answered, None)

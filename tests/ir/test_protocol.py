@@ -29,6 +29,8 @@ KERNELS: dict[str, tuple[int, str, tuple[str, ...]]] = {
     "step 7": (7, "sm_100a", ()),
     "step 7, two accumulators": (7, "sm_100a", ("accumulators=2",)),
     "step 8": (8, "sm_100a", ()),
+    "step 10": (10, "sm_100a", ("tile=256x64x64", "consumers=1", "accumulators=2", "pipe_depth=2")),
+    "step 10, claimed": (10, "sm_100a", ("tile=256x32x64", "consumers=1", "pipe_depth=2", "scheduler=clc")),
     "step 4 on sm_90a": (4, "sm_90a", ()),
     "step 5 on sm_90a": (5, "sm_90a", ()),
     "step 6 on sm_90a": (6, "sm_90a", ()),
@@ -113,10 +115,14 @@ LEFT_OUT: dict[type[ir.Op], str] = {
     ir.ElectOne: r"register %elected is read, by Guard, before it is written",
     ir.StartCursor: r"register %\w+ is read, by \w+, before it is written",
     ir.AdvanceCursor: CURSOR,
-    ir.ArriveExpect: r"deadlock: .* waits? on loaded\[\d\] for phase \d",
+    ir.ArriveExpect: r"deadlock: .* waits? on (loaded|answered)\[\d\]( of CTA \d)? for phase \d",
+    ir.ClaimCluster: r"deadlock: .* wait on answered\[0\]",
+    ir.ReadAnswer: r"register %answer is read, by IsClaimed, before it is written",
+    ir.IsClaimed: r"register %more_tiles is read, by \w+, before it is written",
     ir.Arrive: r"deadlock|ends inside a phase",
     ir.TmaLoad: r"deadlock: .*, \d+ bytes expected and not brought",
-    ir.WaitBarrier: rf"{KNOWLEDGE}|two phases ahead|may end before an arrival of another CTA reaches released",
+    ir.WaitBarrier: rf"{KNOWLEDGE}|two phases ahead|may end before an arrival of another CTA reaches released"
+    r"|is told to expect",
     ir.CommitMma: r"deadlock|are not committed",
     ir.WgmmaFence: r"begins a wgmma batch with no wgmma.fence",
     ir.WgmmaCommit: r"while MMAs that read it are not committed|without knowing that the MMAs that read it are over",
@@ -124,7 +130,7 @@ LEFT_OUT: dict[type[ir.Op], str] = {
     ir.WaitTmemLoad: r"register %acc\d+ is read, by \w+, before tcgen05.wait::ld",
     ir.FenceAfterSync: r"with no tcgen05.fence::after_thread_sync since it learnt",
     ir.FenceBeforeSync: r"without knowing that the warps that read it have done so and fenced their reads",
-    ir.FenceProxyAsync: r"fenced their writes for the async proxy",
+    ir.FenceProxyAsync: r"fenced their (writes|reads) for the async proxy",
     ir.SyncNamedBarrier: KNOWLEDGE,
     ir.CommitStores: r"without knowing that the TMA stores that read it are over|ends before its TMA stores",
     ir.WaitStores: r"without knowing that the TMA stores that read it are over|ends before its TMA stores are complete",
@@ -291,6 +297,33 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
         "step 7",
         lambda p: starting_at(p, "drain", 1),
         r"which no MMA writes|without knowing that the MMAs that write it are over",
+    ),
+    "a role that reads answers is not counted": (
+        "step 10, claimed",
+        lambda p: declared(p, "answer_read", arrivals=384),
+        r"barrier answer_read\[0\] ends inside a phase: 32 of 384 arrivals",
+    ),
+    "a role that reads no answers is counted": (
+        "step 10, claimed",
+        lambda p: declared(p, "answer_read", arrivals=448),
+        r"barrier answer_read\[0\] ends inside a phase: 416 of 448 arrivals",
+    ),
+    "half an answer": (
+        "step 10, claimed",
+        lambda p: edit(
+            p,
+            lambda op: (
+                dataclasses.replace(op, transaction_bytes=8)
+                if isinstance(op, ir.ArriveExpect) and op.transaction_bytes == 16
+                else op
+            ),
+        ),
+        r"barrier answered\[0\] completes a phase after 8 bytes, 16 are declared|deadlock",
+    ),
+    "the followers claim too": (
+        "step 10, claimed",
+        lambda p: edit(p, unguarded("scheduler_claimed")),
+        r"claims a cluster after an answer that none is left",
     ),
     "two stages share one mbarrier": (
         "step 5",

@@ -72,8 +72,10 @@ def _known(word: str, values: dict[str, Ids]) -> bool:
 
 def texts(order: str, group: int | None) -> list[str]:
     scheduler = {"order": order, "group": group}
-    found = [emit(step(number).replace(scheduler={**scheduler, "kind": "persistent"})) for number in (6, 7, 8)]
-    found.append(emit(step(10).replace(scheduler={**scheduler, "kind": "clc"})))
+    found = [emit(step(number).replace(scheduler={**scheduler, "kind": "persistent"})) for number in (6, 7)]
+    if group in (None, 1, 5):  # pairs take longer to build
+        found.append(emit(step(10).replace(scheduler={**scheduler, "kind": "persistent"})))
+        found.append(emit(step(10).replace(scheduler={**scheduler, "kind": "clc"})))
     if order == "grouped":
         found.append(emit(step(5).replace(scheduler=scheduler)))
     return found
