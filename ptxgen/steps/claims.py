@@ -170,7 +170,7 @@ class TileClaims:
         builder = self._builder
         phase = self._answer.phase
         assert phase is not None
-        before = builder.register("phase_before", _GROUP)
+        before = builder.register("last_phase", _GROUP)
         builder.emit(StartCursor(cursor=self._answer, comment="answer cursor"))
         with builder.do_while("claim_loop", self._more):
             slot, answered = self._place()
@@ -183,7 +183,7 @@ class TileClaims:
             with builder.guard("claimed", not_leader, comment="the leader claims for both", negate=True):
                 read = self._of_slot("answer_read", 8, "the slot's answer_read")
                 builder.integer(
-                    "xor.b32", before, phase, 1, comment="of the answer before, or of none: that has passed"
+                    "xor.b32", before, phase, 1, comment="of the answer before it; before the first, passed"
                 )
                 self._wait("wait_read", read, before, "every role of both CTAs has read the slot", cluster=True)
                 with builder.guard("claimed_by_one", elected, comment=ONE_LANE):

@@ -9,11 +9,8 @@ import pytest
 
 
 def _merged(texts: list[str]) -> str:
-    heads = {
-        (float(head[1]), head[2])
-        for text in texts
-        if (head := re.search(r"^\.version (\S+)(.*?)(?=^\.visible)", text, re.MULTILINE | re.DOTALL))
-    }
+    found = [re.search(r"^\.version (\S+)(.*?)(?=^\.visible)", text, re.MULTILINE | re.DOTALL) for text in texts]
+    heads = {(float(head[1]), head[2]) for head in found if head is not None}
     (rest,) = {rest for _, rest in heads}
     head = f".version {max(heads)[0]}{rest}"
     entries = [text[text.index(".visible .entry") :] for text in texts]
