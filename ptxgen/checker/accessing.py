@@ -87,6 +87,8 @@ def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:
 
 
 def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
+    if event.pair:
+        cluster.pairs.run(cluster, event)
     if event.action == "relinquish":
         return
     if event.action == "alloc":

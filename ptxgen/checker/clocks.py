@@ -68,6 +68,9 @@ class Paths:
             number = self._sums[key] = self._number(self._sets[first] | self._sets[second])
         return number
 
+    def lines(self, path: int) -> frozenset[int]:
+        return self._sets[path]
+
     def need(self, path: int) -> None:
         """Knowledge that came along this path has ordered something."""
         self.needed.add(path)

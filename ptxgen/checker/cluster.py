@@ -12,6 +12,7 @@ from ptxgen.checker.exits import Visitors
 from ptxgen.checker.findings import Findings
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent, Order, Verdict
+from ptxgen.checker.pairs import Pairs
 from ptxgen.checker.provenance import Provenance
 from ptxgen.checker.shadow import ReaderSets
 from ptxgen.checker.tensor_maps import MapFences
@@ -64,6 +65,7 @@ class Cluster:
         self.tensor = [TensorMemory(self) for _ in range(shape.ctas)]
         self.globals = GlobalMemory(self)
         self.map_fences = MapFences()
+        self.pairs = Pairs()
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.visitors = [Visitors() for _ in range(shape.ctas)]
         self.meetings: dict[object, Meeting] = {}

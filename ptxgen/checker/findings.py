@@ -170,12 +170,30 @@ class Findings:
             return f"a wait for the commit of line {first.commit_line} before line {second.line}"
         if first.kind in MATRIX_KINDS:
             return f"a commit after line {first.line} and a wait for it before line {second.line}"
-        if first.kind in BULK_LOADS:
-            return f"a wait for the phase of the mbarrier that the copy of line {first.line} signals"
+        if first.kind in BULK_LOADS or first.kind == "try-cancel":
+            return f"a wait for the phase of the mbarrier that line {first.line} signals"
         if first.kind in _WAITS:
             return f"{_WAITS[first.kind]} after line {first.line}" + then
         read = ".read" if rule == "source-overwritten-in-flight" else ""
         return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then
+
+    # -- pairs -----------------------------------------------------------------------------------
+
+    def pair_in_turn(
+        self, cluster: Cluster, first: Warp, line: int, second_line: int, by_way_of: frozenset[int]
+    ) -> None:
+        """The half of one CTA is over before the other's, on `second_line`, begins; `by_way_of` has the lines of the
+        synchronisation between them."""
+
+        def message() -> str:
+            return (
+                f"warp {first.index} of CTA rank {first.cta} runs its half of {self.source.quote(line)}\n"
+                f"  the other CTA of the pair runs its half only after that: {self.source.quote(second_line)}\n"
+                f"  between them: {self._lines(set(by_way_of))}\n"
+                "  missing: the same order in both CTAs; where the first half waits for the second, this hangs"
+            )
+
+        self._add("pair-order", cluster, first, line, second_line, message)
 
     # -- exits -----------------------------------------------------------------------------------
 

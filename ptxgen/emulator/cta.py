@@ -143,12 +143,12 @@ class Cta:
         """The pair's other CTA, whose rank differs in bit 0 (PTX ISA 9.1 §9.7.16.5.1), must still run."""
         self.neighbour(self.rank ^ 1)
 
-    def multicast(self, mask: int, rule: str) -> list[Cta]:
-        """The CTAs that a multicast mask names; breaking `rule` when it names none, or one too many."""
+    def multicast(self, mask: int) -> list[Cta]:
+        """The CTAs that a multicast mask names."""
         size = len(self.unit.ctas)
         if not mask or mask >> size:
             named = f"CTA {mask.bit_length() - 1} of a cluster of {size}" if mask else "no CTA"
-            raise MachineError(rule, f"the multicast mask {mask:#x} names {named}")
+            raise MachineError("multicast-mask", f"the multicast mask {mask:#x} names {named}")
         return [self.neighbour(rank) for rank in lanes_of(mask)]
 
     # -- shared addresses -----------------------------------------------------------------------

@@ -120,11 +120,12 @@ class TmemAccess(Event):
 
 @dataclass(slots=True, kw_only=True)
 class TmemAllocation(Event):
-    """action: "alloc" | "dealloc" | "relinquish"."""
+    """action: "alloc" | "dealloc" | "relinquish"; `pair`: one CTA's half of what a pair runs together."""
 
     action: str
     column: int = 0
     columns: int = 0
+    pair: bool = False
 
 
 @dataclass(slots=True, kw_only=True)

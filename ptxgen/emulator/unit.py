@@ -36,6 +36,9 @@ _OVERTAKEN = (
     "and only that commits arrive in their order, which the manual does not say, makes it safe"
 )
 
+_MEETINGS = frozenset({"pair", "barrier", "cluster-barrier"})
+"""Waits for other warps to come to the same place. Where there are no others, a half of a pair is the cause."""
+
 _MAX_FINDINGS = 100
 _IDLE_ROUNDS = 20_000
 _IDLE_INSTRUCTIONS = 5_000_000
@@ -236,6 +239,11 @@ class Unit:
         for f in self._fragments():
             if f.wait is not None and f.wait.kind == "registers":
                 return Stop(self.finding("register-pool-exhausted", message, f.warp, f.wait.line))
+        waits = [(f, f.wait) for f in self._fragments() if f.wait is not None]
+        if all(wait.kind in _MEETINGS for _, wait in waits):
+            for f, wait in waits:
+                if wait.kind == "pair":
+                    return Stop(self.finding("pair-order", message, f.warp, wait.line))
         first = next(self._fragments())
         return Stop(self.finding("deadlock", message, first.warp, self._line_of(first)))
 
@@ -312,5 +320,5 @@ class Unit:
             if (found := pair.unmatched()) is not None:
                 what, half = found
                 message = f"the pair's other CTA never runs {what}, for which this one may wait for ever"
-                raise Stop(self.finding("deadlock", message, half.warp, half.line))
+                raise Stop(self.finding("pair-order", message, half.warp, half.line))
         self.engine.drain()

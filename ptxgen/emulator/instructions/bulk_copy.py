@@ -151,7 +151,7 @@ def tensor_copy(d: Decode) -> Op:
             cta, offset = warp.cta.owner(lane_value(r[destination], lane) + shift)
             holder, signal = warp.cta.owner(lane_value(r[barrier], lane) + barrier_shift)
             if mask is not None:
-                targets = warp.cta.multicast(lane_value(r[mask], lane), "illegal-tensor-copy")
+                targets = warp.cta.multicast(lane_value(r[mask], lane))
             elif holder is cta or (pair and holder.rank ^ 1 == cta.rank):
                 targets = [cta]
             else:

@@ -73,7 +73,7 @@ def plain_copy(d: Decode) -> Op:
                 holder, signal = warp.cta.owner(lane_value(r[barrier], lane) + barrier_shift)
                 targets = [cta]
                 if mask is not None:
-                    targets = warp.cta.multicast(lane_value(r[mask], lane), "illegal-tensor-copy")
+                    targets = warp.cta.multicast(lane_value(r[mask], lane))
                 elif holder is not cta:
                     raise MachineError("illegal-tensor-copy", other_barrier(cta, holder))
                 for one in targets:

@@ -129,7 +129,7 @@ def commit(d: Decode) -> Op:
         if mask is None:
             return [mine.barrier(address)[:2]]
         _, offset = mine.owner(address)
-        ctas = mine.multicast(lane_value(r[mask], lane), "out-of-bounds")
+        ctas = mine.multicast(lane_value(r[mask], lane))
         for cta in ctas:
             cta.barrier_at(offset)
         return [(cta, offset) for cta in ctas]

@@ -49,7 +49,7 @@ def alloc(d: Decode) -> Ends:
         block.store_word(offset, 4, address)
         cta.unit.activity += 1
         if hooks:
-            _tell(warp, line, "alloc", address, columns)
+            _tell(warp, line, "alloc", pair, address, columns)
             where, spans = cta.unit.where(warp, warp.live, line), ((offset, offset + 4),)
             cta.unit.emit(
                 events.Access(**where, space="shared", kind="write", proxy="generic", ranges=spans, owner=cta.rank)
@@ -123,7 +123,7 @@ def dealloc(d: Decode) -> Op | Ends:
         cta.tmem_users.clear()
         cta.unit.activity += 1
         if hooks:
-            _tell(warp, line, "dealloc", what.address, what.columns)
+            _tell(warp, line, "dealloc", pair, what.address, what.columns)
 
     def op(r: Registers) -> None:
         free(r[0], request(r))
@@ -144,7 +144,7 @@ def relinquish(d: Decode) -> Op | Ends:
     def give_up(warp: Warp, what: _Columns) -> None:
         warp.cta.tmem.relinquish()
         if hooks:
-            _tell(warp, line, "relinquish")
+            _tell(warp, line, "relinquish", pair)
 
     def op(r: Registers) -> None:
         give_up(r[0], request(r))
@@ -173,7 +173,7 @@ def _alone_or_together(
     return Ends(kind="blocking", op=op, repeats=True)
 
 
-def _tell(warp: Warp, line: int, action: str, address: int = 0, columns: int = 0) -> None:
+def _tell(warp: Warp, line: int, action: str, pair: bool, address: int = 0, columns: int = 0) -> None:
     unit: Any = warp.cta.unit
     where = unit.where(warp, warp.live, line)
-    unit.emit(events.TmemAllocation(**where, action=action, column=address & 0xFFFF, columns=columns))
+    unit.emit(events.TmemAllocation(**where, action=action, column=address & 0xFFFF, columns=columns, pair=pair))
