@@ -6,6 +6,7 @@ Without either there is still the kernel itself to time, on memory from the driv
 from __future__ import annotations
 
 import importlib
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Protocol
 
 import numpy as np
@@ -21,6 +22,8 @@ INPUTS = ("normal", "uniform", "zeros")
 
 _BLOCK_ROWS = 1024
 _SAMPLED_ROWS = 64
+_KEPT_ELEMENTS = 2**28
+"""Of a product that is kept in float64, with as many of bounds: 4 GiB together."""
 
 
 class Library(Protocol):
@@ -37,6 +40,9 @@ class Library(Protocol):
 
     def mistake(self, a: Any, b: Any, d: Any) -> str | None:
         """What is wrong with D, or None; waits for the default stream."""
+
+    def checker(self, a: Any, b: Any) -> Callable[[Any], str | None]:
+        """`mistake` for many D of the same A and B, whose product is made once where there is room for it."""
 
 
 class TorchLibrary:
@@ -66,19 +72,33 @@ class TorchLibrary:
         self._torch.mm(a, b.T, out=out)
 
     def mistake(self, a: Any, b: Any, d: Any) -> str | None:
+        return self._wrong(self._products(a, b), d)
+
+    def checker(self, a: Any, b: Any) -> Callable[[Any], str | None]:
+        if a.shape[0] * b.shape[0] > _KEPT_ELEMENTS:
+            return lambda d: self.mistake(a, b, d)
+        products = list(self._products(a, b))
+        return lambda d: self._wrong(products, d)
+
+    def _products(self, a: Any, b: Any) -> Iterator[tuple[Any, Any]]:
+        """Blocks of rows of A . B^T in float64, and how far a sum in float32 may be from it."""
+        transposed, magnitudes = b.double().T, b.double().abs().T
+        for start in range(0, a.shape[0], _BLOCK_ROWS):
+            rows = a[start : start + _BLOCK_ROWS].double()
+            yield rows @ transposed, (a.shape[1] + 1) * 2.0**-23 * (rows.abs() @ magnitudes)
+
+    def _wrong(self, products: Iterable[tuple[Any, Any]], d: Any) -> str | None:
         torch = self._torch
         fraction_bits, lowest = {"float16": (10, -14), "bfloat16": (7, -126), "float32": (23, -126)}[
             str(d.dtype).removeprefix("torch.")
         ]
-        transposed, magnitudes = b.double().T, b.double().abs().T
-        wrong = 0
-        for start in range(0, d.shape[0], _BLOCK_ROWS):
-            rows, value = a[start : start + _BLOCK_ROWS].double(), d[start : start + _BLOCK_ROWS].double()
-            reference = rows @ transposed
+        wrong, start = 0, 0
+        for reference, slack in products:
+            value = d[start : start + reference.shape[0]].double()
+            start += reference.shape[0]
             exponent = torch.frexp(reference)[1] - 1
             half_ulp = torch.pow(2.0, exponent.clamp(min=lowest).double() - (fraction_bits + 1))
-            bound = half_ulp + (a.shape[1] + 1) * 2.0**-23 * (rows.abs() @ magnitudes)
-            wrong += int((~((value - reference).abs() <= bound)).sum())  # a NaN is not <= anything
+            wrong += int((~((value - reference).abs() <= half_ulp + slack)).sum())  # a NaN is not <= anything
         return f"{wrong} of {d.numel()} elements are wrong or NaN" if wrong else None
 
 
@@ -96,6 +116,9 @@ class NumpyChecked:
             return "it holds NaN or infinities"
         comparison = compare(np.ascontiguousarray(self.to_numpy(a)[rows]), self.to_numpy(b), result[rows])
         return None if comparison.matches else comparison.summary().split("\n")[0]
+
+    def checker(self, a: Any, b: Any) -> Callable[[Any], str | None]:
+        return lambda d: self.mistake(a, b, d)
 
 
 class CupyLibrary(NumpyChecked):

@@ -41,6 +41,7 @@ class GpuArena:
         self._b = self._library.matrix(n, k, kinds[0], "normal", 1)
         self._new_output = partial(self._library.matrix, m, n, kinds[1], "nan", 0)
         self._d = self._new_output()
+        self._check = self._library.checker(self._a, self._b)
         self._stopwatch = Stopwatch(device, Telemetry(device.pci_address))
         self._kernels = _kernels_of(device)
         self._launches: dict[str, Callable[[int], None]] = {}
@@ -65,7 +66,7 @@ class GpuArena:
         event.close()
         timed = kernel.prepare(self._a, self._b, out=self._d, grid=grid)
         self._launches[contestant.key] = lambda turn: timed.launch()
-        return self._library.mistake(self._a, self._b, out)
+        return self._check(out)
 
     def seconds(self, contestant: Contestant) -> float:
         """Of a launch, hot, over a few hundredths of a second."""
