@@ -15,7 +15,7 @@ import click
 
 if TYPE_CHECKING:
     from ptxgen.device.cuda import CudaDevice
-    from ptxgen.tuning.table import Problem, Table
+    from ptxgen.tuning.table import Entry, Problem, Table
 
 _DEFAULT_SIZES = (1024, 2048, 4096, 8192)
 
@@ -107,6 +107,13 @@ def tune(
         )
         for problem in problems
     ]
+    environment = _environment(devices[0])
+
+    def keep(entry: Entry) -> None:
+        nonlocal table
+        table = table.merged([entry], environment)
+        write_file(output, table.to_json())
+
     until = None if minutes is None else time.monotonic() + 60 * minutes
     with ExitStack() as stack:
         executor: Executor | None = None
@@ -121,8 +128,8 @@ def tune(
             executor=executor,
             report=click.echo,
             stop=lambda: until is not None and time.monotonic() > until,
+            found=keep,
         )
-    write_file(output, table.merged(entries, _environment(devices[0])).to_json())
     left = len(tasks) - len(entries)
     click.echo(f"{output}: {len(entries)} of {len(tasks)} problems" + ("; run again for the rest" if left else ""))
 

@@ -140,12 +140,13 @@ def campaign(
     work: Work = tune_problem,
     report: Report = lambda line: None,
     stop: Callable[[], bool] = lambda: False,
+    found: Callable[[Entry], None] = lambda entry: None,
 ) -> list[Entry]:
     """The entries of all tasks that could be done, those of an earlier run included.
 
     Without an executor the tasks run here, one after the other. With one, each runs on the GPU of `ordinals` that is
-    free. `stop` is asked before a task begins; what is left then is for another run. HungKernelError where a kernel
-    never ended: the state knows which, and another run goes on without it.
+    free. `stop` is asked before a task begins; what is left then is for another run. `found` gets each entry at once.
+    HungKernelError where a kernel never ended: the state knows which, and another run goes on without it.
     """
     entries: list[Entry] = []
     waiting: list[tuple[Task, str]] = []
@@ -155,6 +156,7 @@ def campaign(
         if entry is not None:
             report(f"{task.problem}: done earlier")
             entries.append(entry)
+            found(entry)
         else:
             waiting.append((task, effort))
     done = 0
@@ -167,6 +169,7 @@ def campaign(
         report(f"[{done}/{len(waiting)}] {task.problem}: {what}")
         if outcome.entry is not None:
             entries.append(outcome.entry)
+            found(outcome.entry)
         if outcome.hung:
             raise HungKernelError(outcome.error)
 

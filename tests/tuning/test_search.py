@@ -179,7 +179,9 @@ def test_a_second_run_goes_on(tmp_path: Path) -> None:
     part = campaign(tasks, State.open(path, "H200"), work=counted, stop=lambda: len(calls) == 2)
     assert [entry.problem.m for entry in part] == calls == [64, 128]
     said: list[str] = []
-    whole = campaign(tasks, State.open(path, "H200"), work=counted, report=said.append)
+    kept: list[Entry] = []
+    whole = campaign(tasks, State.open(path, "H200"), work=counted, report=said.append, found=kept.append)
+    assert kept == whole
     assert calls == [64, 128, 256]
     assert [entry.problem.m for entry in whole] == [64, 128, 256]
     assert said == [
