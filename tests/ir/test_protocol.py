@@ -301,7 +301,7 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
     "a role that reads answers is not counted": (
         "step 10, claimed",
         lambda p: declared(p, "answer_read", arrivals=384),
-        r"barrier answer_read\[0\] ends inside a phase: 32 of 384 arrivals",
+        r"arrives on answer_read\[0\] in phase 1 without knowing that phase 0 is over",
     ),
     "a role that reads no answers is counted": (
         "step 10, claimed",
