@@ -205,6 +205,8 @@ def _compute(opcode: str, words: tuple[str, ...], values: list[Known], context: 
     """The result of integer arithmetic, modulo the width of its type."""
     bits, signed = _type(words)
     result: Known = None
+    if opcode == "mapa" and len(values) == 2:  # the same place, in another CTA
+        return values[0] if isinstance(values[0], Number) else None
     if opcode in ("mov", "cvta") and len(values) == 1:
         return values[0] if isinstance(values[0], Number) else None
     if opcode in ("add", "sub") and len(values) == 2:

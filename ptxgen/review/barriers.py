@@ -7,7 +7,7 @@ start and a step; such starts also tell where one array of barriers ends and the
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ptxgen.emulator.module import Address, Register, Symbol
@@ -81,11 +81,19 @@ def _assigned(
         Use(
             site=site,
             action=action,
-            barriers=at.get(place.value) if place is not None and isinstance(place.value, int) else None,
+            barriers=_common(at, place),
             number=number,
         )
         for site, action, place, number in found
     )
+
+
+def _common(at: Mapping[int, Barriers], place: Number | None) -> Barriers | None:
+    """The array in which a place lies for everyone, None where that is not known."""
+    if place is None:
+        return None
+    found = [at.get(address) for address in ([place.value] if isinstance(place.value, int) else place.value)]
+    return found[0] if all(group is found[0] for group in found) else None
 
 
 def _only_waited_for(groups: Sequence[Barriers], at: int, uses: Sequence[Use]) -> bool:

@@ -24,6 +24,8 @@ class Decoded:
     meaning: str
     start: int | None = None
     step: int = 0
+    others: tuple[int, ...] = ()
+    """Where it begins for further warps, if not at `start`."""
 
 
 def decoded_operands(site: Site) -> tuple[Decoded, ...]:
@@ -80,10 +82,12 @@ def _operand(operand: str, value: Known, family: str) -> Decoded:
     if found.swizzle.span_bytes <= 16:
         layout += f", leading {found.leading_byte_offset} B"
     which = " (the first warp's)" if per_warp else ""
+    starts = () if isinstance(value.value, int) else [(each & 0x3FFF) << 4 for each in value.value]
     return Decoded(
         operand=operand,
         value=f"{number:#x}{which}",
         meaning=layout,
         start=found.start_address,
         step=value.step * 16,
+        others=tuple(dict.fromkeys(start for start in starts if start != found.start_address)),
     )

@@ -67,7 +67,7 @@ class _Instructions:
         self._went: dict[str, Counter[str]] = {}
         self._moved: Counter[tuple[str, str]] = Counter()
         self._constants: dict[tuple[str, str, str], None] = {}
-        self._operands: Counter[str] = Counter()
+        self._operands: dict[str, Counter[str]] = {}
         for pair in pairs:
             mine = old.structure.by_line.get(pair.old or 0, ())
             theirs = new.structure.by_line.get(pair.new or 0, ())
@@ -91,8 +91,8 @@ class _Instructions:
             Change(group="constants", name=name, old=before, new=after) for name, before, after in self._constants
         ]
         found += [
-            Change(group="operands", name=place, old="", new=f"other operands in {_several(count, 'instruction')}")
-            for place, count in self._operands.items()
+            Change(group="operands", name=place, old="", new=f"other operands in {_listed(counts)}")
+            for place, counts in self._operands.items()
         ]
         for group, synchronising in (("synchronisation", True), ("instructions", False)):
             places = dict.fromkeys([*self._went, *self._came])
@@ -118,7 +118,7 @@ class _Instructions:
             place = f" ({site.place})" if site.place else ""
             self._constants[f"{name}{place}", was[0], now[0]] = None
         else:
-            self._operands[_place(site)] += 1
+            self._operands.setdefault(_place(site), Counter())[site.instruction.name] += 1
 
     def _counts(self, group: str, place: str, synchronising: bool) -> Change | None:
         came, went = self._came.get(place, Counter()), self._went.get(place, Counter())
@@ -129,6 +129,14 @@ class _Instructions:
             return None
         totals = [_total(side, place, synchronising) for side in (self._old, self._new)]
         listed = _cut(texts)
+        grown = sum(
+            sign * count
+            for sign, counts in ((1, came), (-1, went))
+            for opcode, count in counts.items()
+            if _synchronises(opcode) == synchronising
+        )
+        if place in self._new.counts and totals[1] - totals[0] != grown:  # others moved here, or away
+            return Change(group=group, name=place, old="" if place in self._old.counts else None, new=listed)
         return Change(
             group=group,
             name=place,
@@ -137,7 +145,7 @@ class _Instructions:
         )
 
 
-def _rank(item: tuple[str, str]) -> int:
+def _rank(item: tuple[str, object]) -> int:
     return significance(item[0])
 
 
@@ -151,6 +159,14 @@ def _synchronises(opcode: str) -> bool:
 
 def _place(site: Site) -> str:
     return site.place or _EVERYWHERE
+
+
+def _listed(counts: Counter[str]) -> str:
+    """Opcodes, each with its number where there are several."""
+    ranked = sorted(counts.items(), key=_rank)
+    return _cut(
+        [f"{count} {kinds.short_name(opcode)}" if count > 1 else kinds.short_name(opcode) for opcode, count in ranked]
+    )
 
 
 def _cut(texts: list[str]) -> str:

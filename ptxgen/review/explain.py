@@ -178,7 +178,7 @@ def _descriptors(structure: Structure) -> tuple[DescriptorUse, ...]:
         for one in decoded_operands(site):
             _, _, starts = found.setdefault((one.operand, one.meaning, one.step), (site.line, one, {}))
             if one.start is not None:
-                starts[one.start] = None
+                starts.update(dict.fromkeys((one.start, *one.others)))
     return tuple(DescriptorUse(line=line, decoded=one, starts=tuple(starts)) for line, one, starts in found.values())
 
 
@@ -204,5 +204,6 @@ def _tensor_maps(structure: Structure, description: LaunchDescription | None) ->
 
 
 def _numbers(lines: list[int]) -> str:
+    lines = list(dict.fromkeys(lines))
     shown = ", ".join(str(line) for line in lines[:6])
     return shown + (f" and {len(lines) - 6} more" if len(lines) > 6 else "")

@@ -44,6 +44,38 @@ _DOES = {
     kinds.BRANCH: "changes the flow of control",
     kinds.ARITHMETIC: "computes in registers",
 }
+_DOES_EXACTLY = (
+    ("mbarrier.init", "sets up an mbarrier with the arrivals that complete each of its phases"),
+    ("mbarrier.inval", "ends an mbarrier, so that its memory may be used for other things"),
+    ("mbarrier.arrive.expect_tx", "arrives at an mbarrier, and raises the bytes that its phase waits for"),
+    ("fence.mbarrier_init", "shows initialised mbarriers to the asynchronous units and the cluster"),
+    ("fence.proxy.async", "orders this thread's accesses of shared memory before those of the asynchronous proxy"),
+    ("fence.proxy.tensormap", "orders writes of a tensor map before the copies that use it"),
+    ("tcgen05.fence::before_thread_sync", "orders tcgen05 work before it before the synchronisation that follows"),
+    ("tcgen05.fence::after_thread_sync", "orders tcgen05 work after it behind the synchronisation that went before"),
+    ("wgmma.fence", "orders accesses of accumulator registers and shared memory before the wgmmas that follow"),
+    ("tcgen05.alloc", "allocates columns of tensor memory, waiting for them if need be; writes their address"),
+    ("tcgen05.dealloc", "frees columns of tensor memory"),
+    ("tcgen05.relinquish", "gives up the right to allocate tensor memory"),
+    ("tcgen05.commit", "lets the MMAs and copies that this thread has issued arrive at an mbarrier when complete"),
+    ("wgmma.commit_group", "closes a batch of this warpgroup's wgmmas, for wgmma.wait_group to wait for"),
+    ("wgmma.wait_group", "waits until at most so many batches of this warpgroup's wgmmas are unfinished"),
+    ("cp.async.bulk.commit_group", "closes a group of this thread's bulk copies, for wait_group to wait for"),
+    ("cp.async.bulk.wait_group.read", "waits until at most so many groups of this thread still read their sources"),
+    ("cp.async.bulk.wait_group", "waits until at most so many of this thread's groups of bulk copies are unfinished"),
+    ("tcgen05.wait::ld", "waits until this thread's tensor memory loads are in registers"),
+    ("tcgen05.wait::st", "waits until this thread's tensor memory stores are done"),
+    ("elect.sync", "picks one lane of the warp"),
+    ("setmaxnreg.inc", "takes registers for each thread of the warp, waiting for them if need be"),
+    ("setmaxnreg.dec", "gives up registers of each thread of the warp"),
+    ("mapa", "finds the address of the same place in another CTA of the cluster"),
+    ("barrier.cluster.arrive", "arrives at the barrier of the cluster"),
+    ("barrier.cluster.wait", "waits for all threads of the cluster at its barrier"),
+    ("prefetch", "brings something into a cache"),
+    ("ret", "ends the thread"),
+    ("exit", "ends the thread"),
+)
+"""By the first prefix that fits, where a sort of instruction says too little."""
 _MOST_SHOWN = 12
 
 
@@ -58,7 +90,8 @@ def line_lines(found: Explanation, line: int) -> Iterator[str]:
         yield from _no_instruction(found, line)
         return
     for site in sites:
-        yield f"  {_DOES[site.kind]}"
+        name = site.instruction.name
+        yield f"  {next((text for start, text in _DOES_EXACTLY if name.startswith(start)), _DOES[site.kind])}"
         yield f"  {_who(site, len(structure.roles) > 1)}"
         yield from (f"  {text}" for text in _operands(found, site))
         if found.trace is not None:
@@ -99,7 +132,8 @@ def _operands(found: Explanation, site: Site) -> Iterator[str]:
         elif argument is None:
             yield "which tensor map it uses is not known from the text"
     for one in decoded_operands(site):
-        start = "" if one.start is None else f"from {one.start}" + (f" + {one.step} x i" if one.step else "")
+        starts = " or ".join(str(place) for place in (one.start, *one.others) if place is not None)
+        start = (f"from {starts}" + (f" + {one.step} x i" if one.step else "")) if starts else ""
         yield f"{one.operand}: {', '.join(filter(None, (one.value, start, one.meaning)))}"
     for use in _uses(found, site):
         if use.action == "init":
@@ -117,7 +151,7 @@ def _in_the_run(found: Explanation, trace: Trace, site: Site) -> Iterator[str]:
     warps = sorted({event.warp for event in mine})
     times = _executions(mine)
     if times:
-        yield f"in the run: {times} times by {warps_text(warps)}"
+        yield f"in the run: {'once' if times == 1 else f'{times} times'} by {warps_text(warps)}"
     places = _places(found, mine)
     if places:
         more = " ..." if len(places) > _MOST_SHOWN else ""

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from ptxgen.review.explain import Explanation
 from ptxgen.review.ledger import Account
 from ptxgen.review.maps import Region
+from ptxgen.review.outline import work_of
 
 
 def explanation_lines(found: Explanation) -> Iterator[str]:
@@ -41,7 +42,8 @@ def _roles(found: Explanation) -> Iterator[str]:
         yield "all warps do the same work"
         return
     for role in found.structure.roles:
-        yield role.title
+        work = work_of(found.structure, role)
+        yield f"{role.title}: {work}" if work else role.title
 
 
 def _region(region: Region, unit: str) -> str:
@@ -76,7 +78,7 @@ def _account(account: Account) -> Iterator[str]:
 
 def _outline(found: Explanation) -> Iterator[str]:
     for role in found.roles:
-        yield f"{role.title}: {role.instructions} instructions"
+        yield f"{role.title}: {role.instructions} instruction{'' if role.instructions == 1 else 's'}"
         for item in role.items:
             first, last = item.lines
             lines = f"{first}" if first == last else f"{first}-{last}"

@@ -6,11 +6,13 @@ address that a loop computes is known as a start and a step.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ptxgen.device.description import LaunchDescription, TensorMapArgument
+from ptxgen.hardware.tmem import access_shape
 from ptxgen.review import kinds
 from ptxgen.review.barriers import MBARRIER_BYTES, Barriers
 from ptxgen.review.products import multiply_of
@@ -92,6 +94,8 @@ def box_bytes(argument: TensorMapArgument, description: LaunchDescription) -> in
     return size
 
 
+_MMA_OPERAND = "MMA operand"
+
 # -- shared memory --------------------------------------------------------------------------------
 
 
@@ -110,7 +114,45 @@ def smem_map(
         _smem_from_text(regions, structure, description)
     else:
         _smem_from_trace(regions, structure, description, trace)
-    return regions.all()
+    return _operands_named(regions.all())
+
+
+def _operands_named(regions: tuple[Region, ...]) -> tuple[Region, ...]:
+    """MMAs of several warps read a stage of A in parts: what a load brought whole is shown whole. What several loads
+    brought has their name."""
+    loads = [region for region in regions if any(use.startswith(kinds.TENSOR_LOAD) for use in region.uses)]
+    parts: dict[int, list[Region]] = {}
+    kept = []
+    for region in regions:
+        whole = next((n for n, load in enumerate(loads) if region is not load and _inside(region, load)), None)
+        names = {load.name for load in loads if _inside(load, region)}
+        if region.uses == (_MMA_OPERAND,) and whole is not None:
+            parts.setdefault(whole, []).append(region)
+        elif region.uses == (_MMA_OPERAND,) and len(names) == 1:
+            kept.append(replace(region, name=names.pop()))
+        else:
+            kept.append(region)
+    wholes = {
+        id(load): replace(
+            load,
+            uses=tuple(dict.fromkeys((*load.uses, f"{_MMA_OPERAND} in {len(parts[n])} parts"))),
+            lines=tuple(dict.fromkeys((*load.lines, *(line for part in parts[n] for line in part.lines)))),
+        )
+        for n, load in enumerate(loads)
+        if n in parts
+    }
+    return tuple(wholes.get(id(region), region) for region in kept)
+
+
+def _inside(part: Region, whole: Region) -> bool:
+    return (
+        part.stop is not None
+        and whole.stop is not None
+        and not part.step
+        and not whole.step
+        and whole.start <= part.start
+        and part.stop <= whole.stop
+    )
 
 
 def _smem_from_text(regions: _Regions, structure: Structure, description: LaunchDescription | None) -> None:
@@ -196,7 +238,7 @@ def _described(
         name, argument = tensor_map_of(site, structure, description)
         return ("" if argument is None else f"{argument.buffer}"), f"{site.kind} {name}".strip()
     if operation == "mma" or site.kind == kinds.MMA:
-        return "operand", "MMA operand"
+        return "operand", _MMA_OPERAND
     if site.kind == kinds.TMEM_ALLOCATION:
         return "TMEM address", "written by tcgen05.alloc"
     verb = "read" if event.kind == "read" else "written" if event.kind == "write" else "updated"
@@ -247,6 +289,15 @@ def tmem_columns(structure: Structure, trace: Trace | None) -> int | None:
     return total
 
 
+_TMEM_SHAPE = re.compile(r"\.(16x64b|16x128b|16x256b|32x32b)\.x(\d+)\b")
+
+
+def _columns(name: str) -> int | None:
+    """Columns side by side that a tcgen05.ld or .st touches; None for two halves apart."""
+    found = _TMEM_SHAPE.search(name)
+    return access_shape(found[1]).columns(int(found[2]), pack="pack::16b" in name) if found else None
+
+
 def tmem_map(structure: Structure, trace: Trace | None) -> tuple[Region, ...]:
     """Tensor memory by use: columns, of all lanes that an access touches."""
     regions = _Regions()
@@ -258,9 +309,13 @@ def tmem_map(structure: Structure, trace: Trace | None) -> tuple[Region, ...]:
             value = site.values[index]
             if isinstance(value, Number) and value.of is None:
                 first = value.value if isinstance(value.value, int) else min(value.value)
-                shape = multiply_of(site) if site.kind == kinds.MMA else None
                 start = first & 0xFFFF
-                stop, name = (None, "") if shape is None else (start + shape.n, "accumulator")
+                if site.kind == kinds.MMA:
+                    shape = multiply_of(site)
+                    stop, name = (None, "") if shape is None else (start + shape.n, "accumulator")
+                else:
+                    columns = _columns(site.instruction.name)
+                    stop, name = None if columns is None else start + columns, ""
                 regions.add(start, stop, value.step, name, site.kind, site.line)
         return regions.all()
     from ptxgen.emulator import events

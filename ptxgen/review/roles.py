@@ -19,6 +19,7 @@ _NAMES = {
 _IDLE = "idle"
 _SCHEDULE = "schedule"
 """A job that a warp may do beside another."""
+_HELP = (kinds.GLOBAL_ACCESS, kinds.SHARED_STORE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,14 +56,15 @@ class Roles:
         named: list[Role] = []
         everyone = {warp for spot in spots for warp in spot.warps}
         chosen = {warp for spot in spots if spot.block == chooser for warp in spot.warps}
+        plain = _plain_jobs(spots)
         for warps in _groups(spots, sorted(everyone - chosen)):
             own = [spot for spot in spots if set(spot.warps) & set(warps)]
-            named.append(Role(name=_name(own), warps=warps))
+            named.append(Role(name=_name(own, plain), warps=warps))
         drafts = [(role, frozenset[int]()) for role in named]
         for region in regions:
             own = [spot for spot in spots if spot.block in region]
-            if _jobs(own):
-                drafts.append((Role(name=_name(own), warps=tuple(sorted(chosen)), certain=False), region))
+            if _jobs(own, plain):
+                drafts.append((Role(name=_name(own, plain), warps=tuple(sorted(chosen)), certain=False), region))
         self.all = tuple(role for role, _ in _numbered(drafts))
         for role, region in _numbered(drafts):
             self._region_roles.update(dict.fromkeys(region, role))
@@ -93,29 +95,44 @@ def _groups(spots: Sequence[Spot], warps: Sequence[int]) -> list[tuple[int, ...]
     return [tuple(group) for group in groups.values()]
 
 
-def _jobs(spots: Sequence[Spot]) -> set[str]:
+def _plain_jobs(spots: Sequence[Spot]) -> dict[str, str]:
+    """What loads and stores of single threads are for, by opcode: the work itself, but where asynchronous copies do
+    that they are something else, such as reading a table."""
+    found = {kinds.kind_of(spot.opcode) for spot in spots}
+    jobs = {} if found & {kinds.TENSOR_LOAD, kinds.BULK_COPY} else {"ld.global": "load"}
+    return jobs if kinds.TENSOR_STORE in found else {**jobs, "st.global": "store"}
+
+
+def _jobs(spots: Sequence[Spot], plain: Mapping[str, str]) -> set[str]:
     jobs = set()
     for spot in spots:
         kind = kinds.kind_of(spot.opcode)
-        if kind in (kinds.TENSOR_LOAD, kinds.BULK_COPY) or spot.opcode.startswith("ld.global"):
+        if kind == kinds.GLOBAL_ACCESS and (job := plain.get(spot.opcode[:9])):
+            jobs.add(job)
+        elif kind in (kinds.TENSOR_LOAD, kinds.BULK_COPY):
             jobs.add("load")
         elif spot.opcode.startswith("clusterlaunchcontrol.try_cancel"):
             jobs.add(_SCHEDULE)
         elif kind == kinds.MMA:
             jobs.add("multiply")
-        elif kind in (kinds.TENSOR_STORE, kinds.TMEM_LOAD) or spot.opcode.startswith("st.global"):
+        elif kind == kinds.TENSOR_STORE:
             jobs.add("store")
+        elif kind == kinds.TMEM_LOAD:
+            jobs.add("read")
     return jobs
 
 
-def _name(spots: Sequence[Spot]) -> str:
-    jobs = frozenset(_jobs(spots))
+def _name(spots: Sequence[Spot], plain: Mapping[str, str]) -> str:
+    jobs = _jobs(spots, plain)
     if jobs == {_SCHEDULE}:
         return "scheduler"
     jobs -= {_SCHEDULE}
     if not jobs:
-        return "helper" if any(spot.loops for spot in spots) else _IDLE
-    return _NAMES[jobs]
+        busy = any(spot.loops or kinds.kind_of(spot.opcode) in _HELP for spot in spots)
+        return "helper" if busy else _IDLE
+    if jobs == {"read"}:
+        return "epilogue"
+    return _NAMES[frozenset(jobs - {"read"} | ({"store"} if "read" in jobs else set()))]
 
 
 def _numbered(drafts: Sequence[tuple[Role, frozenset[int]]]) -> list[tuple[Role, frozenset[int]]]:

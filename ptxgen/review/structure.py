@@ -25,7 +25,7 @@ from ptxgen.errors import PtxgenError
 from ptxgen.review import kinds
 from ptxgen.review.flow import Circle, Walk, blocks_of, circles_of, is_wait
 from ptxgen.review.roles import Role, Roles, Spot
-from ptxgen.review.values import Context, Known, State, address_value, operand_value
+from ptxgen.review.values import Context, Known, State, address_value, of_threads, operand_value
 
 _DEFAULT_THREADS = 128
 
@@ -44,7 +44,7 @@ class Loop:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Site:
     """An instruction in its place. `warps` may execute it, `one` lane of each at most; `values` are
-    what is known of its operands, addresses with their offsets."""
+    what is known of its operands by those who execute it, addresses with their offsets."""
 
     index: int
     line: int
@@ -137,7 +137,10 @@ class _Analysis:
 
     def structure(self) -> Structure:
         """All of it."""
-        visited = [(index, item, self._values(item, state), reach) for index, item, state, reach in self._walk.each()]
+        visited = [
+            (index, item, self._values(item, state, reach.threads), reach)
+            for index, item, state, reach in self._walk.each()
+        ]
         loops, path_of = self._loops()
         spots = {
             index: Spot(
@@ -149,7 +152,7 @@ class _Analysis:
             for index, item, _, reach in visited
         }
         roles = Roles(tuple(spots.values()), *self._regions())
-        sections = _sections(self._module.lines)
+        sections = _sections(self._module.lines, self._function.line)
         sites = tuple(
             Site(
                 index=index,
@@ -179,11 +182,13 @@ class _Analysis:
             static_smem_bytes=self._static_bytes,
         )
 
-    def _values(self, item: Instruction, state: State) -> tuple[Known, ...]:
+    def _values(self, item: Instruction, state: State, threads: int) -> tuple[Known, ...]:
+        """What is known of the operands for those who execute the instruction."""
+
         def value(operand: Operand) -> Known:
             if isinstance(operand, Address):
-                return address_value(operand, state, self._context)
-            return operand_value(operand, state, self._context)
+                return of_threads(address_value(operand, state, self._context), threads)
+            return of_threads(operand_value(operand, state, self._context), threads)
 
         return tuple(value(operand) for operand in item.operands)
 
@@ -292,12 +297,13 @@ def _shared_variables(operands: Iterable[Operand]) -> Iterable[Variable]:
             yield base.variable
 
 
-def _sections(lines: Sequence[str]) -> list[str]:
-    """For each line the last heading above it: a comment alone on a line, after an empty one."""
+def _sections(lines: Sequence[str], start: int) -> list[str]:
+    """For each line the last heading above it, in the body of the function that begins on line `start`: a comment
+    alone on a line, after an empty one."""
     found, current = [], ""
     for number, line in enumerate(lines):
         text = line.strip()
-        if text.startswith("//") and line[:1].isspace() and number and not lines[number - 1].strip():
+        if number > start and text.startswith("//") and line[:1].isspace() and not lines[number - 1].strip():
             heading = text.strip("/ ").strip()
             current = current if heading.endswith("inline asm") else heading
         found.append(current)

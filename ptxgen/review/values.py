@@ -78,9 +78,10 @@ def join(one: Known, other: Known) -> Known:
         return one
     if not (isinstance(one, Number) and isinstance(other, Number) and one.of is other.of):
         return None
-    if not (isinstance(one.value, int) and isinstance(other.value, int)):
+    apart = lift(lambda a, b: a - b, [one.value, other.value])
+    if apart is None:
         return None
-    step = gcd(one.step, other.step, one.value - other.value)
+    step = gcd(one.step, other.step, *([apart] if isinstance(apart, int) else apart))
     return Number(one.value, step, one.of) if step > 1 else None
 
 
@@ -112,6 +113,16 @@ def _packed(halves: list[Known]) -> Known:
     if high.step or not (isinstance(low.value, int) and isinstance(high.value, int)):
         return None
     return Number(low.value & 0xFFFFFFFF | high.value << 32, low.step)
+
+
+def of_threads(value: Known, threads: int) -> Known:
+    """What is known for the threads of a bit mask alone: one number where they agree, else one for each of them."""
+    if not isinstance(value, Number) or isinstance(value.value, int):
+        return value
+    mine = tuple(number for thread, number in enumerate(value.value) if threads >> thread & 1)
+    if not mine:
+        return value
+    return Number(mine if len(set(mine)) > 1 else mine[0], value.step, value.of)
 
 
 def address_value(operand: Operand, state: State, context: Context) -> Number | None:

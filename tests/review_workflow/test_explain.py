@@ -127,3 +127,73 @@ def test_a_cluster() -> None:
     assert "loaded[0..3] of CTA 0" in names
     empty = next(account for account in found.accounts if account.name == "acc_empty of CTA 0")
     assert any("128 by storer of CTA 1" in text for entry in empty.entries for text in entry.arrives)
+
+
+def test_each_warpgroup_reads_its_own_rows_of_a() -> None:
+    """Descriptors that a warp computes from its index are those of the warps that multiply, not of warp 0."""
+    for name, starts in (("step:7@sm_90a", (66560, 74752)), ("step:9", (33792, 50176))):
+        found = explain(read_source(name), run=False)
+        (a,) = (use for use in found.descriptors if use.decoded.operand == "A")
+        assert a.starts[:2] == starts and len(a.starts) == 8
+        assert a.decoded.meaning == "swizzle B128, stride 1024 B"
+        line = line_of(found, "wgmma.mma_async" if "sm_90a" in name else "tcgen05.mma")
+        assert f"from {starts[0]} or {starts[1]} + 49152 x i" in "\n".join(line_lines(found, line))
+
+
+@pytest.mark.parametrize("name", ["step:8", "step:9", "step:10@sm_90a"])
+def test_mbarriers_in_another_cta_are_known_by_their_names(name: str) -> None:
+    found = explain(read_source(name), run=False)
+    assert all(use.barriers is not None for use in found.uses)
+    assert not any("mbarrier" in text for text in found.unknown)
+    arrivals = [item.text for role in found.roles for item in role.items if item.text.startswith("mbarrier.arrive.rel")]
+    assert arrivals and all("of a CTA of the cluster" in text for text in arrivals)
+
+
+@pytest.mark.parametrize(
+    ("name", "roles"),
+    [
+        (
+            "step:6",
+            (
+                "issuer (warp 0): TMA loads, MMAs, TMEM loads, SMEM stores, TMA stores",
+                "epilogue (warps 1 to 3): TMEM loads, SMEM stores",
+            ),
+        ),
+        (
+            "step:9",
+            (
+                "storer (warps 0 to 7): TMEM loads, SMEM stores, TMA stores (warps 0, 4)",
+                "multiplier (warps 8, 9): MMAs",
+                "producer (warp 10): TMA loads",
+            ),
+        ),
+        (
+            "step:7@sm_90a",
+            (
+                "producer (warp 0): TMA loads",
+                "idle (warps 1 to 3)",
+                "consumer (warps 4 to 11): MMAs, SMEM stores, TMA stores (warps 4, 8)",
+            ),
+        ),
+    ],
+)
+def test_roles_and_what_they_do(name: str, roles: tuple[str, ...]) -> None:
+    lines = list(explanation_lines(explain(read_source(name), run=False)))
+    first = lines.index("Roles") + 1
+    assert tuple(line.strip() for line in lines[first : first + len(roles) + 1]) == (*roles, "")
+
+
+def test_the_outline_says_who_where_not_the_whole_role_does_it(step7: Explanation) -> None:
+    (storer,) = (role for role in step7.roles if role.title.startswith("storer"))
+    texts = [item.text for item in storer.items]
+    assert "tcgen05.alloc.sync.aligned.b32 (warp 0)" in texts
+    assert "TMA store d_map (one lane of warp 0)" in texts
+    assert "tcgen05.wait::ld.sync.aligned" in texts
+
+
+def test_operands_read_in_parts_and_widths_of_tensor_memory() -> None:
+    found = explain(read_source("step:7@sm_90a"))
+    assert not any(region.name == "operand" for region in found.smem)
+    assert sum("MMA operand in 2 parts" in region.uses for region in found.smem) == 3
+    still = explain(read_source("step:7"), run=False)
+    assert all(region.stop is not None for region in still.tmem)
