@@ -239,7 +239,9 @@ class CtaBarrier(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class ClusterBarrier(Op):
-    """All threads of all CTAs of the cluster."""
+    """All threads of all CTAs of the cluster; ordered: with their accesses of memory, at the cost of a fence."""
+
+    ordered: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -266,10 +268,15 @@ class SyncWarp(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Arrive(Op):
-    """Every executing thread arrives once; remote: perhaps in another CTA of the cluster."""
+    """Every executing thread arrives once; remote: perhaps in another CTA of the cluster.
+
+    ordered: the thread's accesses of memory come first for the threads of that CTA too, which costs a
+    fence of the whole GPU. Without it, what has been waited for and read asynchronously is reported.
+    """
 
     address: Address
     remote: bool = False
+    ordered: bool = True
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)

@@ -56,12 +56,7 @@ class MulticastKernel(WarpgroupKernel):
         if not self._clustered:
             super()._meet(comment)
             return
-        self.builder.emit(ClusterBarrier(comment=f"{comment}, in both CTAs"))
-
-    def _end_role(self) -> None:
-        if self._clustered:
-            self.builder.emit(ClusterBarrier(comment="nothing more arrives in either CTA"))
-        super()._end_role()
+        self.builder.emit(ClusterBarrier(ordered=False, comment=f"{comment}, in both CTAs"))
 
     # ---- the producer -----------------------------------------------------------------------
 
@@ -78,6 +73,11 @@ class MulticastKernel(WarpgroupKernel):
     def _part(self, walker: Walker, operand: Operand) -> Register:
         return self._shared_part(walker) if operand.shared > 1 else super()._part(walker, operand)
 
+    def end_loads(self, walker: Walker) -> None:
+        """After the last tile: what the other CTA's consumers say about this CTA's stages has arrived."""
+        if self._clustered:
+            self.wait_all_released(walker)
+
     # ---- the consumers ----------------------------------------------------------------------
 
     def consumer_tiles(self, walker: Walker, release: Cursor) -> AbstractContextManager[None]:
@@ -93,5 +93,7 @@ class MulticastKernel(WarpgroupKernel):
             peer = self.builder.register(f"{cursor.name}_peer", cursor.name)
             base = self.builder.registers["peer_released"]
             self._stage_address(peer, base, cursor, 8, "the same in the other CTA")
-            arrivals.append(Arrive(address=at(peer), remote=True, comment="its producer writes here too"))
+            arrivals.append(
+                Arrive(address=at(peer), remote=True, ordered=False, comment="its producer writes here too")
+            )
         return arrivals

@@ -101,20 +101,6 @@ class PairKernel(TmemKernel):
                 )
             )
 
-    def wait_all_released(self, walker: Walker) -> None:
-        """After the last tile: nothing that the leader committed is still on its way to this CTA."""
-        builder = self.builder
-        left = builder.register("stages_left", "load")
-        again = builder.register("more_stages", "load", "pred")
-        builder.integer("mov.b32", left, builder.registers["pipe_depth"], comment="stages to see released")
-        with builder.do_while("tail_loop", again):
-            address = self._released_of(walker.cursor)
-            assert walker.cursor.phase is not None
-            self._wait("wait_tail", address, walker.cursor.phase, "the stage is free")
-            self.advance(walker)
-            builder.integer("sub.u32", left, left, 1, comment="one stage less")
-            builder.compare("ne.u32", again, left, 0, comment="stages remain")
-
     # ---- multiplier and storers -------------------------------------------------------------
 
     @contextmanager

@@ -119,9 +119,21 @@ class SpecializedKernel(GemmKernel):
         """Wait until the cursor's stage is released."""
         address = self._released_of(walker.cursor)
         assert walker.cursor.phase is not None
-        self._wait(
-            "wait_free", address, walker.cursor.phase, "the stage is free", cluster=self.spec.multicast != (1, 1)
-        )
+        self._wait("wait_free", address, walker.cursor.phase, "the stage is free")
+
+    def wait_all_released(self, walker: Walker) -> None:
+        """After the last tile: no other CTA's report on a stage is still on its way to this one."""
+        builder = self.builder
+        left = builder.register("stages_left", "load")
+        again = builder.register("more_stages", "load", "pred")
+        builder.integer("mov.b32", left, builder.registers["pipe_depth"], comment="stages to see released")
+        with builder.do_while("tail_loop", again):
+            address = self._released_of(walker.cursor)
+            assert walker.cursor.phase is not None
+            self._wait("wait_tail", address, walker.cursor.phase, "the stage is free")
+            self.advance(walker)
+            builder.integer("sub.u32", left, left, 1, comment="one stage less")
+            builder.compare("ne.u32", again, left, 0, comment="stages remain")
 
     def _released_of(self, cursor: Cursor) -> Register:
         address = self.builder.register(f"{cursor.name}_released", cursor.name)

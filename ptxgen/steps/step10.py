@@ -61,6 +61,7 @@ def _wgmma(kernel: MulticastKernel) -> Program:
         with kernel.tiles(), kernel.load_loop():
             kernel.wait_free(load)
             kernel.load_stage(load, "load_issued")
+        kernel.end_loads(load)
     with kernel.consumers():
         mma = kernel.walker_of("mma", waits=True)
         release = kernel.release_cursor()
