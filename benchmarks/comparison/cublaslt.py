@@ -58,7 +58,7 @@ class CublasLt:
         transposed = ctypes.c_int(_TRANSPOSED)
         self._check(
             library.cublasLtMatmulDescSetAttribute(
-                operation, _DESC_TRANSA, ctypes.byref(transposed), ctypes.sizeof(transposed)
+                operation, _DESC_TRANSA, ctypes.byref(transposed), ctypes.c_size_t(4)
             ),
             "cublasLtMatmulDescSetAttribute",
         )
@@ -67,7 +67,7 @@ class CublasLt:
         workspace = ctypes.c_uint64(WORKSPACE_BYTES)
         self._check(
             library.cublasLtMatmulPreferenceSetAttribute(
-                preference, _PREFERENCE_WORKSPACE_BYTES, ctypes.byref(workspace), ctypes.sizeof(workspace)
+                preference, _PREFERENCE_WORKSPACE_BYTES, ctypes.byref(workspace), ctypes.c_size_t(8)
             ),
             "cublasLtMatmulPreferenceSetAttribute",
         )
