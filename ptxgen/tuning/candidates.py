@@ -29,23 +29,24 @@ class Axis:
     first: bool = False
 
 
+_SHARED = (
+    "128x256x64,2", "256x128x64,2", "128x192x64,2", "256x96x64,2", "128x160x64,2", "128x128x64,2", "128x96x64,2",
+    "128x64x64,2", "128x64x128,2", "128x32x128,2", "64x256x64,1", "64x192x64,1", "64x128x64,1", "64x128x128,1",
+    "64x96x128,1", "64x64x128,1", "64x32x128,1", "64x16x128,1",
+)  # fmt: skip
+_OWN = (
+    "128x128x64,2", "64x256x64,2", "64x192x64,2", "64x128x64,2", "128x64x64,2", "64x128x128,2", "64x64x128,2",
+)  # fmt: skip
 _HOPPER_TILES = Axis(
     "tile,consumers,consumer_tiles",
-    (
-        "128x256x64,2,shared", "256x128x64,2,shared", "128x192x64,2,shared", "256x96x64,2,shared",
-        "128x160x64,2,shared", "128x128x64,2,shared", "128x96x64,2,shared", "128x64x64,2,shared",
-        "128x64x128,2,shared", "128x32x128,2,shared",
-        "128x128x64,2,own", "64x256x64,2,own", "64x192x64,2,own", "64x128x64,2,own", "128x64x64,2,own",
-        "64x128x128,2,own", "64x64x128,2,own",
-        "64x256x64,1,shared", "64x192x64,1,shared", "64x128x64,1,shared", "64x128x128,1,shared",
-        "64x96x128,1,shared", "64x64x128,1,shared", "64x32x128,1,shared", "64x16x128,1,shared",
-    ),
-)  # fmt: skip
+    (*(f"{value},shared" for value in _SHARED), *(f"{value},own" for value in _OWN)),
+)
 _STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1"), first=True)
 _BUFFERS = Axis("epilogue.staging_buffers", ("2", "3", "4"), first=True)
 
 AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
-    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1", "1x1x1")), _HOPPER_TILES, _STAGING),
+    ("sm_90a", 7): (Axis("tile,consumers", _SHARED), _STAGING),
+    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1")), _HOPPER_TILES, _STAGING),
     ("sm_100a", 7): (
         Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
         Axis("accumulators", ("2", "1")),
