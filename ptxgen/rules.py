@@ -33,6 +33,7 @@ _CHOICES: dict[str, tuple[Any, ...]] = {
     "cta_group": (1, 2),
     "consumer_tiles": ("shared", "own"),
     "operand_swizzle": (None, 128, 64, 32, 16),
+    "l2_promotion": (0, 64, 128, 256),
     "a_cache": _CACHES,
     "b_cache": _CACHES,
     "scheduler.kind": ("grid", "persistent", "single", "clc"),
@@ -52,7 +53,10 @@ _BUILT: dict[str, tuple[Any, ...]] = {
 
 def _type_violations(spec: GemmSpec) -> list[str]:
     found = []
-    integers = ("step", "pipe_depth", "cta_group", "consumers", "accumulators", "tile.m", "tile.n", "tile.k")
+    integers = (
+        *("step", "pipe_depth", "cta_group", "consumers", "accumulators"),
+        *("l2_promotion", "tile.m", "tile.n", "tile.k"),
+    )
     for name, value in spec.settings().items():
         optional = name in OPTIONAL
         wanted: type = str
@@ -221,7 +225,12 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
     if spec.consumer_tiles == "own" and spec.target != "sm_90a":
         found.append(f"consumer_tiles=own is not built yet for {spec.target} (built: sm_90a)")
     if spec.step != 10:
-        for name, none in (("a_cache", "evict_normal"), ("b_cache", "evict_normal"), ("suspend_ns", None)):
+        for name, none in (
+            ("a_cache", "evict_normal"),
+            ("b_cache", "evict_normal"),
+            ("suspend_ns", None),
+            ("l2_promotion", 0),
+        ):
             hint = getattr(spec, name)
             if hint != none:
                 found.append(f"{name}={hint}: hints belong to step 10, step {spec.step} gives none")

@@ -84,6 +84,8 @@ class GemmSpec:
     has tiles of its own and stores one while another multiplies).
     a_cache, b_cache: how gladly the L2 cache gives up what the loads of A, of B bring: evict_first,
     evict_normal or evict_last.
+    l2_promotion: bytes that the L2 cache fetches from memory at a time for a load of A or B: 0 (as many as are asked
+    for), 64, 128 or 256. The tensor maps carry it, the text does not depend on it.
     suspend_ns: how long a thread that waits on an mbarrier may sleep before it looks again, in
     nanoseconds (None: as long as the hardware pleases).
 
@@ -109,6 +111,7 @@ class GemmSpec:
     accumulators: int = 1
     a_cache: str = "evict_normal"
     b_cache: str = "evict_normal"
+    l2_promotion: int = 0
     suspend_ns: int | None = None
     scheduler: Scheduler = field(default_factory=Scheduler)
     epilogue: Epilogue = field(default_factory=Epilogue)

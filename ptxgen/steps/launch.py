@@ -44,8 +44,9 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
     output = {"inner": staging.panel_columns, "rows": staging.rows, "span": staging.panel_span}
     maps = []
     if spec.load == "tma":
-        maps.append(_map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)))
-        maps.append(_map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)))
+        promotion = {"l2_promotion": spec.l2_promotion} if spec.l2_promotion else {}
+        maps.append(_map("a_map", "A", spec.operand_type, "M", "K", _box(plan.a)) | promotion)
+        maps.append(_map("b_map", "B", spec.operand_type, "N", "K", _box(plan.b)) | promotion)
     if spec.epilogue.store == "tma":
         maps.append(_map("d_map", "D", spec.output_type, "M", "N", output))
     counts = [] if spec.step == 1 else [_count("k_tiles", ["ceil_div", "K", tile.k])]

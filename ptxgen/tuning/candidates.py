@@ -45,8 +45,7 @@ _STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,
 _BUFFERS = Axis("epilogue.staging_buffers", ("2", "3", "4"), first=True)
 
 AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
-    ("sm_90a", 7): (Axis("tile,consumers", _SHARED), _STAGING),
-    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1")), _HOPPER_TILES, _STAGING),
+    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1", "1x1x1")), _HOPPER_TILES, _STAGING),
     ("sm_100a", 7): (
         Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
         Axis("accumulators", ("2", "1")),
@@ -75,7 +74,10 @@ AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
 }  # fmt: skip
 """By target and step. The ring is as deep as shared memory allows."""
 
-_HINTS = (Axis("a_cache,b_cache", ("evict_first,evict_last", "evict_last,evict_first", "evict_first,evict_first")),)
+_HINTS = (
+    Axis("l2_promotion", ("128", "256", "0")),
+    Axis("a_cache,b_cache", ("evict_first,evict_last", "evict_last,evict_first", "evict_first,evict_first")),
+)
 FINE: Mapping[str, tuple[Axis, ...]] = {
     "sm_90a": (
         _STAGING,

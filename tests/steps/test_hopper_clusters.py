@@ -144,9 +144,22 @@ def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> N
         ({"consumer_tiles": "own"}, "tile 128 x 256 on 1 warpgroups: 256 accumulator registers"),
         ({"a_cache": "evict_lat"}, "unknown a_cache 'evict_lat'"),
         ({"suspend_ns": 0}, "a time hint is 1 to"),
+        ({"l2_promotion": 32}, "unknown l2_promotion '32'"),
         ({"pipe_depth": 5}, "shared memory: control 1024"),
     ],
 )
 def test_refusals(changes: dict[str, Any], rule: str) -> None:
     with pytest.raises(SpecError, match=rule):
         spec(**changes)
+
+
+def test_l2_promotion_is_in_the_tensor_maps_alone() -> None:
+    """It goes with the launch: the instructions are the same."""
+    one, other = (ptxgen.emit(spec(l2_promotion=value)) for value in (0, 256))
+    different = [
+        (left, right) for left, right in zip(one.splitlines(), other.splitlines(), strict=True) if left != right
+    ]
+    assert all(left.startswith("//") and right.startswith("//") for left, right in different)
+    assert sum('"l2_promotion": 256' in right for _, right in different) == 2
+    with pytest.raises(SpecError, match="l2_promotion=256: hints belong to step 10"):
+        ptxgen.step(7, target="sm_90a").replace(l2_promotion=256)

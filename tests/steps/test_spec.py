@@ -326,7 +326,7 @@ def test_the_canonical_json() -> None:
         '{"a_cache":"evict_normal","a_major":"K","accumulate_type":"f32","accumulators":1,'
         '"b_cache":"evict_normal","b_major":"K","cluster":[1,1,1],"consumer_tiles":"shared","consumers":1,'
         '"cta_group":1,"dependent_launch":false,"epilogue":{"ops":[],"slice_n":null,"staging":"tile",'
-        '"staging_buffers":1,"store":"tma","unroll":false},"load":"tma","operand_swizzle":null,'
+        '"staging_buffers":1,"store":"tma","unroll":false},"l2_promotion":0,"load":"tma","operand_swizzle":null,'
         '"operand_type":"f16","output_type":"f16","pipe_depth":1,"roles":"unified","scheduler":{"depth":null,'
         '"group":null,"kind":"grid","order":"row_major"},"setmaxnreg":false,"step":4,"suspend_ns":null,'
         '"target":"sm_100a","tile":{"k":64,"m":128,"n":128}}'
