@@ -51,6 +51,8 @@ class Epilogue:
         if self._spec.consumers > 1 or (self._spec.roles == "specialized" and not self._unit.tmem_columns):
             self._take_part()
         self._writer.set_up(self._builder.registers.get(self._source))
+        if self._writer.ring:
+            self._builder.emit(StartCursor(cursor=self._writer.ring, comment="staging cursor"))
 
     def _take_part(self) -> None:
         """A consumer warpgroup: its first warp stores; its barrier, its staging, its rows of D."""
@@ -105,10 +107,13 @@ class Epilogue:
         if self._spec.epilogue.store == "direct":
             self._store_direct()
             return
-        announced = unit.single_walker and self._spec.roles == "unified"
-        each_slice_waits = self._writer.by_slices and not unit.single_walker
-        if announced or (self._schedule.persistent and not each_slice_waits):
-            self._sync("the accumulator is complete, staging is free" if announced else "staging is free")
+        told = []
+        if unit.single_walker and self._spec.roles == "unified":
+            told.append("the accumulator is complete")
+        if not self._writer.by_slices and (told or self._schedule.persistent):
+            told.append("staging is free")
+        if told:
+            self._sync(", ".join(told))
         unit.accumulator_ready()
         if self._spec.tile_consumers > 1:
             self._row = builder.register("store_m_coord", GROUP)
@@ -116,16 +121,17 @@ class Epilogue:
         self._start_slices()
         self._each_slice(self._slice)
         if self._empty:
-            self._hand_back(self._empty)
+            self._hand_back(self._empty, fenced=self._writer.by_slices)
         if not self._writer.by_slices:
             self._hand_over()
             self._store("", self._schedule.n_coord, builder.registers[self._source])
         if not self._empty:
             unit.accumulator_returned("next MMA or deallocation")
 
-    def _hand_back(self, empty: Register) -> None:
-        """This thread is done with the accumulator in tensor memory."""
-        self._unit.accumulator_read("arrival")
+    def _hand_back(self, empty: Register, *, fenced: bool = False) -> None:
+        """This thread is done with the accumulator in tensor memory; `fenced`: its reads are, by the last slice."""
+        if not fenced:
+            self._unit.accumulator_read("arrival")
         remote = self._spec.cta_group == 2
         self._builder.emit(Arrive(address=at(empty), remote=remote, comment="this thread has read the accumulator"))
 
@@ -170,7 +176,11 @@ class Epilogue:
         self._builder.emit(WaitStores(pending=0, read=False, comment="D is written"))
 
     def staging_free(self) -> None:
-        """The issuer's earlier stores have read staging."""
+        """The issuer's earlier stores have read staging; slices wait for their own buffers."""
+        if not self._writer.by_slices:
+            self._wait_for_stores()
+
+    def _wait_for_stores(self) -> None:
         self._builder.emit(WaitStores(pending=0, read=True, comment="this thread's earlier stores have read staging"))
 
     # ---- one slice --------------------------------------------------------------------------
@@ -180,8 +190,6 @@ class Epilogue:
         if self._writer.by_slices:
             column = builder.register("slice_n_coord", GROUP)
             builder.integer("mov.b32", column, self._schedule.n_coord, comment="first column of the slice")
-            if self._writer.ring:
-                builder.emit(StartCursor(cursor=self._writer.ring, comment="staging cursor"))
         self._writer.start()
 
     def _slice(self, number: int, suffix: str) -> None:
@@ -189,7 +197,7 @@ class Epilogue:
         writer.read()
         self._in_registers(number, suffix)
         if writer.by_slices and buffers == 1:
-            self.staging_free()
+            self._wait_for_stores()
             self._sync("staging is free")
         writer.write(number, suffix)
         if writer.by_slices:
@@ -213,9 +221,10 @@ class Epilogue:
         """A slice is in registers."""
 
     def _hand_over(self) -> None:
-        """Staged rows become visible to the TMA store, and the accumulator to its next writer."""
+        """Staged rows become visible to the TMA store; where nothing else says so, the accumulator has been read."""
         self._publish_rows()
-        self._unit.accumulator_read("barrier")
+        if self._writer.by_slices or not self._empty:
+            self._unit.accumulator_read("barrier")
         self._sync("all rows are staged")
 
     def _publish_rows(self) -> None:

@@ -468,8 +468,7 @@ class GemmKernel:
 
     def store_tile(self) -> None:
         """The epilogue: accumulator to D, behind the barrier that all its warps meet at."""
-        whole_tile = self.spec.epilogue.staging == "tile"
-        if self._schedule.persistent and not self._unit.single_walker and whole_tile:
+        if self._schedule.persistent and not self._unit.single_walker:
             self._epilogue.staging_free()
         self._epilogue.store_tile()
 

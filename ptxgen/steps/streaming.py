@@ -8,7 +8,7 @@ not when it is stored.
 from __future__ import annotations
 
 from ptxgen.ir.declarations import Barrier, Parameter, SmemBuffer
-from ptxgen.ir.ops import LaunchDependents, Section, StartCursor, WaitForGrids
+from ptxgen.ir.ops import LaunchDependents, Section, WaitForGrids
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder
 from ptxgen.steps.claims import TileClaims
@@ -35,11 +35,6 @@ class StreamingEpilogue(Epilogue):
         self._direct = spec.epilogue.store == "direct"
         if self._direct:
             self.barriers = ()
-
-    def set_up(self) -> None:
-        super().set_up()
-        if self._writer.ring:
-            self._builder.emit(StartCursor(cursor=self._writer.ring, comment="first staging buffer"))
 
     def staging_free(self) -> None:
         """Each staging buffer is waited for in its turn."""
