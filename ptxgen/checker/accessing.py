@@ -93,6 +93,8 @@ def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
         return
     if event.action == "alloc":
         cluster.allocation_line = event.line
+        # An allocation of both CTAs of a pair may wait for the other, which has to have started.
+        cluster.paths.need(cluster.met.get(cluster.warp(event).number, 0))
     memory = cluster.tensor[event.cta]
     for _, agent in cluster.thread_agents(event, uniform=True, write=True):
         agent.verb = "allocates" if event.action == "alloc" else "frees"

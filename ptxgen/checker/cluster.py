@@ -69,6 +69,8 @@ class Cluster:
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.visitors = [Visitors() for _ in range(shape.ctas)]
         self.meetings: dict[object, Meeting] = {}
+        self.met: dict[int, int] = {}
+        """Warp -> the path of its last cluster barrier."""
         self.locations: dict[tuple[str, int, int], Clock] = {}
 
     @property

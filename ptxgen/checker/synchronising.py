@@ -7,7 +7,7 @@ from ptxgen.checker.barriers import Meeting
 from ptxgen.checker.clocks import acquire, epoch_of, members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import Operation
-from ptxgen.checker.threads import Warp
+from ptxgen.checker.threads import View, Warp
 from ptxgen.emulator import events
 
 _UNJUDGED = ("wgmma.fence", "fence.proxy.alias")
@@ -48,6 +48,7 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
     else:
         exits.met(cluster, warp.cta, meeting.epochs)
         path = cluster.paths.of(meeting.lines)
+        cluster.met[warp.number] = path
         for view in warp.change(event.lanes):
             cluster.learn(warp, view, meeting.gathered, meeting.sources, path)
 
@@ -104,6 +105,8 @@ def fence(cluster: Cluster, event: events.Fence) -> None:
         _before_thread_sync(cluster, event, warp)
     elif name == "tcgen05.fence::after_thread_sync":
         for view in warp.change(event.lanes):
+            if _hands_over(cluster, view):
+                cluster.need_lines(event.line)
             view.after, view.after_line = view.clock, event.line
     elif ".proxy." not in name:
         _memory_fence(cluster, event, warp)
@@ -146,6 +149,14 @@ def _before_thread_sync(cluster: Cluster, event: events.Fence, warp: Warp) -> No
         view.clock = view.clock.with_operations(0, 0, warp.unfenced)
     if event.lanes & warp.live == warp.live:
         warp.unfenced = 0
+
+
+def _hands_over(cluster: Cluster, view: View) -> bool:
+    """Whether the view has learned, since its last fence after a barrier, of tensor memory that was allocated or
+    worked on: the fence then belongs to the hand-over (PTX ISA 9.1 §9.7.16.6.4), even where another would serve."""
+    if view.after is None:
+        return bool(cluster.allocation_line)
+    return bool(view.clock.fenced & ~view.after.fenced)
 
 
 def _memory_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
