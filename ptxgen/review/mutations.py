@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from ptxgen.checker import RULES
@@ -69,24 +69,26 @@ class Examination:
         device = EmulatedDevice(self._chip, workers=1, check=True, instruction_budget=_BUDGET)
         return Kernel(text, self._description, device, name=self.name)
 
-    def examine(self, mutant: Mutant) -> Outcome:
-        """Runs a mutant under every schedule at the size that has the most to find, and at the others
-        until something is found."""
+    def examine(self, mutant: Mutant, enough: Callable[[Outcome], bool] | None = None) -> Outcome:
+        """Runs a mutant at its sizes, under every schedule, until what was found is `enough` (None: until
+        anything but a warning was found)."""
         kernel = self.kernel(mutant.text)
-        every = self._cases(kernel)
         found = Outcome()
-        for number, case in enumerate(every):
-            if number >= len(_SCHEDULES) and (found.errors or found.wrong_numbers):
-                break
+        for case in self._cases(kernel):
             found = found.joined(_outcome(run_case(kernel, case)))
+            if enough(found) if enough is not None else found.errors or found.wrong_numbers:
+                break
         return found
 
     def _cases(self, kernel: Kernel) -> list[Case]:
-        """The largest size comes first, and there one CTA."""
+        """The middle size comes first: it finds most, for less than the largest takes. Persistent kernels run as
+        one CTA or cluster, and as two."""
         every = cases(kernel, {}, None, _SCHEDULES, (0,))
         if kernel.description.persistent:
             every = [case for case in every if case.grid is not None]
-        return sorted(every, key=lambda case: -case.problem["K"])
+        sizes = sorted({case.problem["K"] for case in every})
+        order = sorted(sizes, key=lambda k: (k != sizes[len(sizes) // 2], -k))
+        return sorted(every, key=lambda case: order.index(case.problem["K"]))
 
 
 def _outcome(run: Run) -> Outcome:
