@@ -38,6 +38,8 @@ class Mbarrier:
     published: Clock
     before: Clock
     init_fence_line: int = 0
+    init_fence_epoch: int = 0
+    """Line of the fence after the initialisation, and its epoch: who uses it asynchronously has to know both."""
     init_released: Observation | None = None
     """Stands for the initialisation once fence.mbarrier_init has released it: relaxed synchronisation passes it on."""
     phase: int = 0

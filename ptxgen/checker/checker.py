@@ -58,7 +58,6 @@ class Checker:
         ctas = cluster[0] * cluster[1] * cluster[2]
         self._shape = Shape(ctas=ctas, warps_per_cta=-(-threads // 32), smem_bytes=smem_bytes)
         self._paths = Paths()
-        self._ran: set[int] = set()
         self._clusters: dict[int, Cluster] = {}
         self._current: Cluster | None = None
         self._usage = usage if usage is not None else Usage()
@@ -79,15 +78,15 @@ class Checker:
             self._clusters.pop(last.number).release()
         cluster = self._clusters.get(unit)
         if cluster is None:
-            cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings, self._ran)
+            cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings)
         self._current = cluster
         return cluster
 
     def conclude(self, reported: Sequence[Finding]) -> tuple[Finding, ...]:
         """All findings of the launch: the machine's, a deadlock traced to its cause where that is
         known, and the checker's own."""
-        self._usage.ran(self._ran)
-        self._usage.need(self._ran if self._paths.full else self._paths.needed_lines)
+        self._usage.ran(self._paths.ran_lines)
+        self._usage.need(self._paths.ran_lines if self._paths.full else self._paths.needed_lines)
         kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]
         while self._clusters:
             self._clusters.popitem()[1].release()

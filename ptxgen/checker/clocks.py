@@ -44,7 +44,11 @@ class Paths:
         self._sets: list[frozenset[int]] = [frozenset()]
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._sums: dict[tuple[int, int], int] = {}
-        self.needed: set[int] = set()
+        self._needed: set[int] = set()
+        self.ran_lines: set[int] = set()
+        self.needed_lines: set[int] = set()
+        self.open_lines: set[int] = set()
+        """Lines that have passed something on, of which nothing was needed so far."""
 
     def of(self, lines: Iterable[int]) -> int:
         """The path that consists of these lines."""
@@ -71,13 +75,17 @@ class Paths:
     def lines(self, path: int) -> frozenset[int]:
         return self._sets[path]
 
+    def passed_on(self, line: int) -> None:
+        """The synchronising instruction on a line has passed on what may be needed."""
+        if line not in self.needed_lines:
+            self.open_lines.add(line)
+
     def need(self, path: int) -> None:
         """Knowledge that came along this path has ordered something."""
-        self.needed.add(path)
-
-    @property
-    def needed_lines(self) -> set[int]:
-        return {line for path in self.needed for line in self._sets[path]}
+        if path not in self._needed:
+            self._needed.add(path)
+            self.needed_lines |= self._sets[path]
+            self.open_lines -= self._sets[path]
 
 
 class Clock:

@@ -33,10 +33,9 @@ class Shape:
 class Cluster:
     """The state of one unit of work. Events are numbered by `now`."""
 
-    def __init__(self, number: int, shape: Shape, paths: Paths, findings: Findings, ran: set[int]) -> None:
+    def __init__(self, number: int, shape: Shape, paths: Paths, findings: Findings) -> None:
         self.number, self.shape, self.paths = number, shape, paths
         self.findings = findings
-        self._ran = ran
         self.now = 0
         self.provenance = Provenance(paths)
         self.order = Order(paths, self.provenance)
@@ -110,7 +109,7 @@ class Cluster:
         """Registers an operation, which knows what its issuing lane knows. A collective of several
         warps has one for each, as each of them has to know that its operands are there."""
         warp = self.warp(event)
-        _, view = warp.views(event.lanes & -event.lanes)[0]
+        view = warp.view_of_first(event.lanes)
         operation = Operation(
             len(self.facts), event.kind, warp, view, lanes=event.lanes, line=event.line, order=self.now
         )
@@ -181,11 +180,13 @@ class Cluster:
     def need_lines(self, *lines: int) -> None:
         self.paths.need(self.paths.of(line for line in lines if line))
 
-    def synchronises(self, warp: Warp, line: int, *, judged: bool = True) -> None:
+    def synchronises(self, warp: Warp, line: int, *, judged: bool = True, waits: bool = False) -> None:
         """Notes that a warp runs a synchronising instruction. Whether one that is not `judged` was needed, only
-        the machine knows."""
+        the machine knows; one that `waits` for others has passed on nothing yet."""
         if judged:
-            self._ran.add(line)
+            self.paths.ran_lines.add(line)
+            if not waits:
+                self.paths.passed_on(line)
         warp.synchronised.append((self.now, line))
 
     # -- findings --------------------------------------------------------------------------------

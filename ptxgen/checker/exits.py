@@ -85,7 +85,7 @@ def _needs_waits(cluster: Cluster, cta: int, mine: list[Warp]) -> None:
             continue
         if operation.kind in STORES:
             cluster.provenance.need(operation, operation.warp)
-        elif not operation.paths:
+        elif not operation.needed:
             knows = (one for one in mine if any(view.clock.done & operation.bit for _, view in one.groups))
             holder = next(knows, None)
             if holder is not None:

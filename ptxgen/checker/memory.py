@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 from ptxgen.checker.operations import Operation
-from ptxgen.checker.order import Access, Agent, SameLane, Verdict
+from ptxgen.checker.order import ORDERED, Access, Agent, SameLane, Verdict
 from ptxgen.checker.shadow import SETS, Block, Box, Cells, Numbers, Where, by_access, distinct
 
 if TYPE_CHECKING:
@@ -39,10 +39,7 @@ class Memory(ABC):
         return order.thread_then_operation(first, lanes, second)
 
     def _judge_first_operation(self, first: Operation, first_writes: bool, second: Agent) -> Verdict:
-        order = self._cluster.order
-        if isinstance(second, Access):
-            return order.operation_then_thread(first, first_writes, second)
-        return order.operation_then_operation(first, first_writes, second)
+        return self._cluster.order.operation_then_agent(first, first_writes, second)
 
     # -- one access ------------------------------------------------------------------------------
 
@@ -116,7 +113,7 @@ class Memory(ABC):
     ) -> None:
         if number < 0:  # what follows is _judge, for its most frequent case
             first = self._cluster.operations[-1 - number]
-            if self._judge_first_operation(first, first_writes, agent) is Verdict.ORDERED:
+            if self._judge_first_operation(first, first_writes, agent) is ORDERED:
                 return
         self._judge([number], None, cells, box, None, agent, first_writes, second_writes)
 
@@ -152,7 +149,7 @@ class Memory(ABC):
                 same_lane = _same_lane(members, numbers, raw, lanes, first, agent)
                 among = lane_list(first.lanes) if first.uniform else found
                 verdict = self._judge_first_access(first, among, agent, same_lane)
-            if verdict is not Verdict.ORDERED:
+            if verdict is not ORDERED:
                 wanted = {access} if access < 0 else {access << 5 | lane for lane in found}
                 place = partial(self._describe, cells, where, numbers, raw, wanted)
                 self._cluster.conflict(self.space, first, agent, first_writes, second_writes, verdict, place)

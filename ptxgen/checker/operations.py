@@ -27,11 +27,12 @@ class Observation:
     """That a warp has seen a phase of an mbarrier complete: a bit like an operation's, so that it
     can be asked whether a later phase was completed by someone who knows."""
 
-    __slots__ = ("bit", "line", "number", "order", "paths", "warp")
+    __slots__ = ("bit", "line", "needed", "number", "order", "paths", "warp")
 
     def __init__(self, number: int, warp: int, line: int, order: int) -> None:
         self.number, self.bit, self.warp, self.line, self.order = number, 1 << number, warp, line, order
         self.paths: dict[object, int] = {}
+        self.needed = False
 
 
 class Operation:
@@ -41,15 +42,15 @@ class Operation:
     proxy fence and `bridge` all it knew then; `after` what it knew at its last
     tcgen05.fence::after_thread_sync, on `after_line`. `order` numbers its issue among all events.
     `paths` says for each holder of knowledge (warp or barrier) along which path it learned of the
-    operation. `tracked` are the bits of the operations that a commit speaks for; `strong`: it updates
-    its destination atomically; `reads_map`: what it reads just now is its tensor map. `copies` are the bytes
-    that each lane's cp.async writes, as (CTA rank, lane bit, ranges); they become the lane's own writes when
-    it has waited for them.
+    operation, `needed` whether anything rests on knowing of it. `tracked` are the bits of the
+    operations that a commit speaks for; `strong`: it updates its destination atomically; `reads_map`:
+    what it reads just now is its tensor map. `copies` are the bytes that each lane's cp.async writes,
+    as (CTA rank, lane bit, ranges); they become the lane's own writes when it has waited for them.
     """
 
     __slots__ = (
         "after", "after_line", "bit", "bridge", "clock", "commit_line", "copies", "cta", "fence_line", "kind",
-        "lane", "lanes", "line", "number", "order", "paths", "proxied", "reads_map", "region", "strong",
+        "lane", "lanes", "line", "needed", "number", "order", "paths", "proxied", "reads_map", "region", "strong",
         "tensor_accesses", "tracked", "warp",
     )  # fmt: skip
 
@@ -72,6 +73,7 @@ class Operation:
         self.clock, self.proxied = view.clock, view.proxied
         self.bridge, self.after, self.after_line = view.bridge, view.after, view.after_line
         self.paths: dict[object, int] = {}
+        self.needed = False
         self.tracked = 0
         self.strong = kind in _REDUCTIONS
         self.reads_map = False

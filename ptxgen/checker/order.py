@@ -29,6 +29,10 @@ class Verdict(Enum):
     """Ordered, but without tcgen05.fence on both sides."""
 
 
+ORDERED = Verdict.ORDERED
+"""By itself, for the paths that are taken most: Python looks up the member of an Enum each time."""
+
+
 class Access:
     """An access by threads. `number` counts those of a cluster, `order` all events. `uniform`: all
     `lanes` access the same cells, else each its own. `strong`: an atomic or otherwise
@@ -94,12 +98,12 @@ class Order:
     ) -> Verdict:
         clock = second.view.clock
         if self.knows_whole(clock, first):
-            return Verdict.ORDERED
+            return ORDERED
         mine = first.warp == second.warp
         for lane in lanes:
             if not (mine and same_lane(lane)) and not self._knows(clock, first, lane):
                 return Verdict.UNORDERED
-        return Verdict.ORDERED
+        return ORDERED
 
     def thread_then_operation(self, first: Access, lanes: Iterable[int], second: Operation) -> Verdict:
         """Asynchronous operations that use the async proxy also need a proxy fence; for their tensor maps see
@@ -109,8 +113,8 @@ class Order:
         if epoch_of(value) >= first.epoch:
             self._paths.need(path_of(value))
             if self.knows_whole(clock, first):
-                return Verdict.ORDERED
-        worst = Verdict.ORDERED
+                return ORDERED
+        worst = ORDERED
         if second.reads_map and first.uniform and first.warp == second.warp and first.lanes >> second.lane & 1:
             return worst  # tensormap.cp_fenceproxy: its warp copies as one, and each lane comes after that
         for lane in lanes:
@@ -123,22 +127,17 @@ class Order:
             if epoch_of(proxied) >= first.epoch:
                 self._paths.need(path_of(proxied))
             elif second.bridge is not None and epoch_of(second.bridge.knows(first.warp, lane)) >= first.epoch:
-                worst = Verdict.BRIDGED if worst is Verdict.ORDERED else worst
+                worst = Verdict.BRIDGED if worst is ORDERED else worst
             else:
                 worst = Verdict.UNPROXIED
         return worst
 
     # -- first is an operation -------------------------------------------------------------------
 
-    def operation_then_thread(self, first: Operation, first_writes: bool, second: Access) -> Verdict:
-        return self._completed(first, first_writes, second.view.clock, second.warp)
-
-    def operation_then_operation(self, first: Operation, first_writes: bool, second: Operation) -> Verdict:
-        return self._completed(first, first_writes, second.clock, second.warp)
-
-    def _completed(self, first: Operation, first_writes: bool, clock: Clock, holder: int) -> Verdict:
+    def operation_then_agent(self, first: Operation, first_writes: bool, second: Agent) -> Verdict:
+        clock = second.view.clock if isinstance(second, Access) else second.clock
         known = clock.done if first_writes else clock.read
         if not known & first.bit:
             return Verdict.UNORDERED
-        self._provenance.need(first, holder)
-        return Verdict.ORDERED
+        self._provenance.need(first, second.warp)
+        return ORDERED

@@ -51,17 +51,19 @@ def _use(
         return
     barrier.visible_to.add(key)
     own = warp.number == barrier.init_warp and event.lanes == 1 << barrier.init_lane
+    fenced = bool(barrier.init_fence_line)
     for view in views:
         value = view.clock.knows(barrier.init_warp, barrier.init_lane)
         if epoch_of(value) >= barrier.init_epoch:
             cluster.paths.need(path_of(value))
+            fenced &= own or epoch_of(value) >= barrier.init_fence_epoch
         elif barrier.init_released is not None and view.clock.done & barrier.init_released.bit:
             cluster.provenance.need(barrier.init_released, warp.number)
         elif not own:
             cluster.findings.init_not_visible(cluster, barrier, event)
             return
     if by_unit:
-        if barrier.init_fence_line:
+        if fenced:
             cluster.need_lines(barrier.init_fence_line)
         else:
             cluster.findings.init_not_fenced(cluster, barrier, event)
@@ -133,7 +135,7 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
     barrier.asked.pop(warp.number, None)
     views = warp.change(event.lanes)
     _use(cluster, barrier, event, warp, views)
-    cluster.synchronises(warp, event.line)
+    cluster.synchronises(warp, event.line, waits=event.phase == 0)
     if event.phase == 0:
         return
     ended = event.phase - 1

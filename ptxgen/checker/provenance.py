@@ -34,7 +34,11 @@ class Provenance:
         self._notes.setdefault(holder, []).append(_Note(order, low, bits >> low, sources, path))
 
     def need(self, fact: Operation | Observation, holder: object) -> None:
-        """Something rests on a holder's knowledge of the operation."""
+        """Something rests on a holder's knowledge of the operation. Once all lines have been needed there is nothing
+        to find out."""
+        fact.needed = True
+        if not self._paths.open_lines:
+            return
         path = fact.paths.get(holder)
         if path is None:
             path = self._path(fact, holder, _NOW)

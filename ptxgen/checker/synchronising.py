@@ -62,7 +62,7 @@ def _meeting(cluster: Cluster, key: object) -> Meeting:
 
 def _meet(cluster: Cluster, event: events.Event, key: object, lanes: int, *, waits: bool, complete: bool) -> None:
     warp = cluster.warp(event)
-    cluster.synchronises(warp, event.line)
+    cluster.synchronises(warp, event.line, waits=not complete)
     meeting = _meeting(cluster, key)
     meeting.gathered = merge(meeting.gathered, warp.release(lanes))
     meeting.sources.append(warp.number)
@@ -74,6 +74,8 @@ def _meet(cluster: Cluster, event: events.Event, key: object, lanes: int, *, wai
         return
     del cluster.meetings[key]
     path = cluster.paths.of(meeting.lines)
+    for line in meeting.lines:
+        cluster.paths.passed_on(line)
     for number, mask in meeting.waiting:
         waiter = cluster.warps[number]
         if len(waiter.groups) > 1:
@@ -139,7 +141,7 @@ def _release_inits(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
 def _init_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
     for barrier in cluster.mbarriers.values():
         if not barrier.init_fence_line and barrier.init_warp == warp.number and event.lanes >> barrier.init_lane & 1:
-            barrier.init_fence_line = event.line
+            barrier.init_fence_line, barrier.init_fence_epoch = event.line, warp.mark()
 
 
 def _before_thread_sync(cluster: Cluster, event: events.Fence, warp: Warp) -> None:

@@ -9,7 +9,7 @@ import numpy.typing as npt
 
 from ptxgen.checker.memory import Memory
 from ptxgen.checker.operations import TENSOR_MEMORY_ACCESSES, Operation
-from ptxgen.checker.order import Access, Agent, SameLane, Verdict
+from ptxgen.checker.order import ORDERED, Access, Agent, SameLane, Verdict
 from ptxgen.checker.shadow import Cells, Where
 
 if TYPE_CHECKING:
@@ -40,30 +40,30 @@ class TensorMemory(Memory):
         order = self._cluster.order
         clock = second.view.clock if isinstance(second, Access) else second.clock
         if first.warp == second.warp:
-            return Verdict.ORDERED
+            return ORDERED
         if not order.knows_whole(clock, first):
             return Verdict.UNORDERED
         if isinstance(second, Access) or (second.after is not None and order.knows_whole(second.after, first)):
             if isinstance(second, Operation):
                 self._cluster.need_lines(second.after_line)
-            return Verdict.ORDERED
+            return ORDERED
         return Verdict.UNFENCED
 
     def _judge_first_operation(self, first: Operation, first_writes: bool, second: Agent) -> Verdict:
         if isinstance(second, Operation) and self._pipelined(first, second):
-            return Verdict.ORDERED
+            return ORDERED
         verdict = super()._judge_first_operation(first, first_writes, second)
-        if verdict is not Verdict.ORDERED:
+        if verdict is not ORDERED:
             return verdict
         if first.kind in TENSOR_MEMORY_ACCESSES and first.warp == second.warp:
-            return Verdict.ORDERED
+            return ORDERED
         fenced = second.view.clock if isinstance(second, Access) else second.after
         if fenced is None or not fenced.fenced & first.bit:
             return Verdict.UNFENCED
         self._cluster.need_lines(first.fence_line)
         if isinstance(second, Operation):
             self._cluster.need_lines(second.after_line)
-        return Verdict.ORDERED
+        return ORDERED
 
     def _pipelined(self, first: Operation, second: Operation) -> bool:
         """MMAs of one thread on one accumulator run in order (PTX ISA 9.1 §9.7.16.6)."""

@@ -70,6 +70,11 @@ class Warp:
         """(lanes, view) of the given lanes, to look at."""
         return [(mask & lanes, view) for mask, view in self.groups if mask & lanes]
 
+    def view_of_first(self, lanes: int) -> View:
+        """The view of the lowest of these lanes."""
+        lane = lanes & -lanes
+        return next(view for mask, view in self.groups if mask & lane)
+
     def change(self, lanes: int) -> list[View]:
         """The views of exactly these lanes, to change; other lanes keep theirs."""
         if len(self.groups) == 1 and lanes & self.live == self.live:

@@ -34,14 +34,19 @@ _RACES = (
     "smem-race tmem-race read-before-complete stage-released-early source-overwritten-in-flight "
     "tmem-use-after-dealloc barrier-init-not-visible phase-overrun"
 ).split()
+_OTHER_BARRIER = ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)
 _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
+    (r"mbarrier\.init", r"deleted", ("barrier-not-initialised",)),
+    (r"mbarrier\.init", r"one arrival more", ("deadlock",)),
     (r"mbarrier\.arrive\.expect_tx", r"16 bytes", ("tx-count-mismatch",)),
     (r"mbarrier\.arrive\.expect_tx", r"without the bytes", ("read-before-complete",)),
-    (r"mbarrier\.(arrive|init)", r"", ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)),
-    (r"mbarrier\.try_wait", r"", ("deadlock", "barrier-not-initialised", "exit-with-pending-async", *_RACES)),
+    (r"(mbarrier\.arrive|tcgen05\.commit)", r"deleted", ("deadlock",)),
+    (r"(mbarrier\.arrive|tcgen05\.commit)", r"next stage", _OTHER_BARRIER),
     (r"tcgen05\.commit", r"plain arrive", ("stage-released-early", "read-before-complete")),
-    (r"tcgen05\.commit", r"", ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)),
-    (r"tcgen05\.alloc", r"", ("uninitialised-read", "out-of-bounds", "deadlock")),
+    (r"mbarrier\.try_wait.*the stage is free", r"deleted", (*_RACES, "commit-after-exit")),
+    (r"mbarrier\.try_wait", r"deleted", _RACES),
+    (r"mbarrier\.try_wait", r"", ("exit-with-pending-async", *_OTHER_BARRIER)),
+    (r"tcgen05\.alloc", r"", ("uninitialised-read",)),
     (r"tcgen05\.dealloc", r"", ("tmem-leak",)),
     (r"tcgen05\.fence", r"", ("missing-tcgen05-fence",)),
     (r"tcgen05\.wait::ld", r"", ("missing-wait-ld",)),
@@ -50,8 +55,12 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"cp\.async\.bulk\.(wait|commit)_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
     (r"wgmma\.", r"", ("wgmma-register-hazard", "stage-released-early")),
     (r"bar\.sync", r"", _RACES),
-    (r"barrier\.cluster\.wait", r"deleted", ("named-barrier-mismatch",)),
-    (r"barrier\.cluster", r"", ("exit-with-pending-async", "deadlock", "barrier-not-initialised", *_RACES)),
+    (r"barrier\.cluster\.arrive", r"", ("exit-with-pending-async", "barrier-not-initialised", *_RACES)),
+    (
+        r"barrier\.cluster\.wait",
+        r"",
+        ("named-barrier-mismatch", "exit-with-pending-async", "barrier-not-initialised", *_RACES),
+    ),
 )
 """Opcode and mutation (patterns; the first that fits counts) and the rules of which one has to be found."""
 
@@ -94,7 +103,8 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
         "",
         r"cp\.async\.bulk\.wait_group 0.*D is written",
         r"\.read added",
-        "the end of the grid completes the stores; a kernel waits for its own all the same",
+        "the end of the grid completes the stores; without .read the wait is also for their writes to be made visible to"
+        " the executing thread (PTX ISA 9.1 §9.7.9.27.2), and every kernel that stores waits so before it ends",
     ),
     (
         r"sm_90a/step[456]",
