@@ -35,4 +35,5 @@ def generate(check: bool, folder: Path) -> None:
     if wrong:
         click.echo(f"{len(wrong)} of {len(goldens)} files are not what the manifest says; run `ptxgen generate`")
         raise click.exceptions.Exit(EXIT_NO)
-    click.echo(f"{len(goldens)} files are fresh" if check else f"{len(goldens)} files, all fresh now")
+    files = "1 file" if len(goldens) == 1 else f"{len(goldens)} files"
+    click.echo(f"{files} {'is' if len(goldens) == 1 else 'are'} fresh" if check else f"{files}, all fresh now")

@@ -86,19 +86,45 @@ def test_hunk_headers_name_role_and_op(shell: Callable[..., subprocess.Completed
 
 
 @pytest.mark.slow
-def test_ci_fails_for_a_stale_file_and_comments_on_a_change(
-    shell: Callable[..., subprocess.CompletedProcess[str]],
+def test_ci_fails_for_a_stale_file_and_comments_either_way(
+    shell: Callable[..., subprocess.CompletedProcess[str]], tmp_path: Path
 ) -> None:
-    script = block("ci")
+    script = tmp_path / "kernels.sh"
+    script.write_text(block("ci"))
+    call = f"bash '{script}'"
     shell("""sed -i 's/"step": 5}/"step": 5, "set": ["pipe_depth=3"]}/' generated/manifest.json""")
-    stale = shell(script, check=False, BASE="HEAD")
+    stale = shell(call, check=False, BASE="HEAD")
     assert stale.returncode == 1 and "stale: sm_100a/step5.ptx" in stale.stdout
-    shell("ptxgen generate && git commit -q -a -m deeper")
-    fresh = shell(script + "\ncat comment.md", BASE="HEAD~1")
+    assert "the same: 2" in shell("cat comment.md").stdout
+    shell("ptxgen generate && git add generated && git commit -q -m deeper")
+    fresh = shell(f"{call} && cat comment.md", BASE="HEAD~1")
     assert "nothing found" in fresh.stdout
     assert "| spec | pipe\\_depth | 2 | 3 |" in fresh.stdout
     assert "- changed: 1, the same: 1" in fresh.stdout
     assert "**checked**: clean -> clean" in fresh.stdout
+    shell("sed -i '/fence.proxy.async/d' generated/sm_100a/step4.ptx")
+    broken = shell(call, check=False, BASE="HEAD")
+    assert broken.returncode == 1 and "missing-proxy-fence" in broken.stdout
+    assert "step4.ptx was edited after it was generated" in shell("cat comment.md").stdout
+
+
+def test_the_manifest_of_the_docs_generates_what_it_says(tmp_path: Path) -> None:
+    (tmp_path / "manifest.json").write_text(block("manifest"))
+    assert {golden.path for golden in generate(tmp_path)} == set(json.loads(block("manifest"))["files"])
+
+
+def test_the_job_runs_the_lines_of_the_docs() -> None:
+    yaml = pytest.importorskip("yaml")
+    configuration, workflow = (
+        yaml.safe_load(text) for text in re.findall(r"```yaml\n(.*?)```", DOCS.read_text(), re.DOTALL)
+    )
+    assert {hook["id"] for hook in configuration["repos"][0]["hooks"]} == set(hooks())
+    job = workflow["jobs"]["kernels"]
+    assert job["permissions"] == {"contents": "read", "pull-requests": "write"}
+    runs = [step for step in job["steps"] if "run" in step]
+    assert [step["run"].split()[0] for step in runs] == ["pip", "bash", "gh"]
+    assert runs[1]["env"] == {"BASE": "origin/${{ github.base_ref }}"}
+    assert "comment.md" in runs[2]["run"] and runs[2]["if"] == "${{ !cancelled() }}"
 
 
 def hooks() -> dict[str, dict[str, str]]:
