@@ -20,6 +20,9 @@ MAX_ACCUMULATORS = 128
 OPTIONAL = ("operand_swizzle", "suspend_ns", "epilogue.slice_n", "scheduler.group", "scheduler.depth")
 """Numbers that may be left open."""
 
+BANDED = ("grouped", "hilbert")
+"""Orders in bands of `scheduler.group` tile rows."""
+
 _CACHES = ("evict_first", "evict_normal", "evict_last")
 _CHOICES: dict[str, tuple[Any, ...]] = {
     "target": ("sm_100a", "sm_90a", "sm_100f", "sm_103a", "sm_110a"),
@@ -47,7 +50,6 @@ _BUILT: dict[str, tuple[Any, ...]] = {
     "accumulate_type": ("f32",),
     "a_major": ("K",),
     "b_major": ("K",),
-    "scheduler.order": ("row_major", "grouped"),
 }
 
 
@@ -216,9 +218,10 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
     elif not 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH:
         found.append(f"pipe_depth={spec.pipe_depth}: a ring has 1 to {MAX_PIPE_DEPTH} stages")
     beyond = spec.step == 10 and spec.target == "sm_100a"
-    for name, given in (("setmaxnreg", spec.setmaxnreg), ("dependent_launch", spec.dependent_launch)):
-        if given and not beyond:
-            found.append(f"{name}=true: a choice of step 10 for sm_100a, not of step {spec.step} for {spec.target}")
+    if spec.setmaxnreg and not beyond:
+        found.append(f"setmaxnreg=true: a choice of step 10 for sm_100a, not of step {spec.step} for {spec.target}")
+    if spec.dependent_launch and spec.step != 10:
+        found.append(f"dependent_launch=true: a choice of step 10, not of step {spec.step}")
     if specialized != (spec.step >= 7):
         wanted = "specialized" if spec.step >= 7 else "unified"
         found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
@@ -272,6 +275,18 @@ def _streaming_violations(spec: GemmSpec) -> list[str]:
     return []
 
 
+def _hilbert_violations(spec: GemmSpec) -> list[str]:
+    found = []
+    side = spec.scheduler.group
+    if side not in (2, 4, 8, 16, 32, 64):
+        found.append(f"scheduler.group={side}: the curve's squares have sides of 2, 4, 8, 16, 32 or 64 tiles")
+    if spec.step != 10:
+        found.append(f"scheduler.order=hilbert: a choice of step 10, not of step {spec.step}")
+    elif spec.scheduler.kind == "grid":
+        found.append("scheduler.order=hilbert: needs CTAs that walk tiles, scheduler=persistent or clc")
+    return found
+
+
 def _scheduler_violations(spec: GemmSpec) -> list[str]:
     found = []
     scheduler = spec.scheduler
@@ -283,11 +298,13 @@ def _scheduler_violations(spec: GemmSpec) -> list[str]:
         found.append(f"scheduler.order={scheduler.order}: step {spec.step} computes one tile, its order is row_major")
     elif scheduler.order == "grouped" and (scheduler.group is None or scheduler.group < 1):
         found.append(f"scheduler.group={scheduler.group}: the grouped order needs a group of 1 or more")
+    elif scheduler.order == "hilbert":
+        found += _hilbert_violations(spec)
     elif scheduler.group is not None and scheduler.group >= 2**31:
         found.append(f"scheduler.group={scheduler.group}: a group is below 2**31 tile rows")
-    if scheduler.order != "grouped" and scheduler.group is not None:
+    if scheduler.order not in BANDED and scheduler.group is not None:
         found.append(
-            f"scheduler.group={scheduler.group} has a meaning only with scheduler.order=grouped"
+            f"scheduler.group={scheduler.group} has a meaning only with scheduler.order=grouped or hilbert"
             f" (the order is {scheduler.order})"
         )
     claims = spec.step == 10 and spec.target == "sm_100a"

@@ -17,7 +17,7 @@ from typing import Any
 
 from ptxgen.errors import PtxgenError, SpecError, UnknownNameError
 from ptxgen.plan import Plan
-from ptxgen.rules import OPTIONAL, violations
+from ptxgen.rules import BANDED, OPTIONAL, violations
 
 DEFAULT_GROUP = 8
 DEFAULT_CLAIM_DEPTH = 2
@@ -39,7 +39,8 @@ class Scheduler:
     kind: "single" (one tile, one CTA), "grid" (a CTA, or cluster, per tile), "persistent" (CTAs, or
     clusters, walk tile ids c, c + grid, ...) or "clc" (a cluster per tile, of which those that run take
     over the tiles of others by cluster launch control).
-    order: "row_major", or "grouped": bands of `group` tile rows, walked column by column.
+    order: "row_major", "grouped": bands of `group` tile rows, walked column by column, or "hilbert":
+    squares of `group` x `group` tiles along such bands, each walked along a Hilbert curve.
     depth: with "clc", the tiles that a cluster may have claimed ahead (None: 2).
     """
 
@@ -298,7 +299,7 @@ def _parse_value(spec: GemmSpec, key: str, value: str) -> dict[str, Any]:
         known = [name for name in settings if name not in ("step", "target")]
         raise UnknownNameError("setting", key, [*known, *short_forms])
     if key == "scheduler.order":
-        return {key: value, "scheduler.group": DEFAULT_GROUP if value == "grouped" else None}
+        return {key: value, "scheduler.group": DEFAULT_GROUP if value in BANDED else None}
     if key == "epilogue.store" and value == "direct":
         return {key: value, "epilogue.staging": "tile", "epilogue.staging_buffers": 1}
     if key == "epilogue.ops":

@@ -45,6 +45,7 @@ class Epilogue:
         self._row = schedule.m_coord
         self._source = "staging"
         self._empty: Register | None = None
+        self._prepared = False
 
     def set_up(self) -> None:
         """Once per CTA, or once per consumer: the places in staging."""
@@ -100,6 +101,13 @@ class Epilogue:
         )
         self._source = source.name
 
+    def prepare(self) -> None:
+        """Before the accumulator is complete: wait for staging, where `store_tile` would."""
+        self._prepared = True
+        if not self._writer.by_slices:
+            self.staging_free()
+            self._sync("staging is free")
+
     def store_tile(self) -> None:
         """Everything between the K loop and the next tile."""
         builder, unit = self._builder, self._unit
@@ -110,7 +118,7 @@ class Epilogue:
         told = []
         if unit.single_walker and self._spec.roles == "unified":
             told.append("the accumulator is complete")
-        if not self._writer.by_slices and (told or self._schedule.persistent):
+        if not (self._writer.by_slices or self._prepared) and (told or self._schedule.persistent):
             told.append("staging is free")
         if told:
             self._sync(", ".join(told))

@@ -10,6 +10,7 @@ from typing import Any
 
 from ptxgen.hardware.element_types import element_type
 from ptxgen.plan import Operand
+from ptxgen.rules import BANDED
 from ptxgen.spec import GemmSpec, setting_text
 
 Expression = int | str | list[Any]
@@ -22,7 +23,7 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
     n_tiles: Expression = ["ceil_div", "N", cluster_tile.n]
     tiles: Expression = ["product", m_tiles, n_tiles]
     persistent = spec.scheduler.kind == "persistent"
-    grouped = spec.scheduler.order == "grouped"
+    grouped = spec.scheduler.order in BANDED
     grid: list[Expression] = [n_tiles, m_tiles, 1]
     preconditions: list[dict[str, Any]] = []
     if spec.scheduler.kind == "single":

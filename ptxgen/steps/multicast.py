@@ -81,8 +81,16 @@ class MulticastKernel(WarpgroupKernel):
     # ---- the consumers ----------------------------------------------------------------------
 
     def consumer_tiles(self, walker: Walker, release: Cursor) -> AbstractContextManager[None]:
-        """The body runs for every tile of a consumer."""
-        return self.tiles()
+        """The body runs for every tile of a consumer; `prepare_store` sets its coordinates."""
+        return self._schedule.tiles(located=False)
+
+    def prepare_store(self) -> None:
+        """While the last batch is multiplied: where the tile is, and that staging is free."""
+        self._schedule.locate()
+        self._epilogue.prepare()
+
+    def store_tile(self) -> None:
+        self._epilogue.store_tile()
 
     def end_turn(self, walker: Walker) -> None:
         """After a tile's K loop, where consumers take turns."""

@@ -7,7 +7,9 @@ from contextlib import contextmanager
 
 from ptxgen.ir.declarations import Parameter, Register
 from ptxgen.ir.ops import Compare, GroupedTile, LoadParameter, ReadSpecial, RowMajorTile, Section, SetConstant
+from ptxgen.rules import BANDED
 from ptxgen.spec import GemmSpec
+from ptxgen.steps import hilbert
 from ptxgen.steps.builder import Builder
 from ptxgen.steps.claims import TileClaims
 
@@ -25,10 +27,10 @@ class Schedule:
         self.persistent = spec.scheduler.kind == "persistent"
         self.claims = TileClaims(builder, spec) if spec.scheduler.kind == "clc" else None
         self._pair = spec.cta_group == 2
-        self._by_id = self.persistent or self._pair or spec.scheduler.order == "grouped"
-        self._grouped = spec.scheduler.order == "grouped"
+        self._banded = spec.scheduler.order in BANDED
+        self._by_id = self.persistent or self._pair or self._banded
         self.parameters: tuple[Parameter, ...] = ()
-        if self._grouped or self.persistent:
+        if self._banded or self.persistent:
             self.parameters += (Parameter(name="m_tiles", kind="u32", comment="tile rows, ceil(M / tile.m)"),)
         if self._by_id:
             self.parameters += (Parameter(name="n_tiles", kind="u32", comment="tile columns, ceil(N / tile.n)"),)
@@ -50,7 +52,7 @@ class Schedule:
         for parameter in self.parameters:
             counts[parameter.name] = builder.register(parameter.name, _GROUP)
             builder.emit(LoadParameter(dst=counts[parameter.name], parameter=parameter, comment=parameter.comment))
-        if self._grouped:
+        if self._banded:
             group = builder.register("group", _GROUP)
             span = builder.register("span", _GROUP)
             builder.integer(
@@ -71,20 +73,21 @@ class Schedule:
             )
 
     @contextmanager
-    def tiles(self, turn: Register | None = None) -> Iterator[None]:
+    def tiles(self, turn: Register | None = None, *, located: bool = True) -> Iterator[None]:
         """The body runs once for every tile of this CTA, with m_coord and n_coord set.
 
-        turn: 0 or 1, for warps that take every second one of them only.
+        turn: 0 or 1, for warps that take every second one of them only. located: false where the body
+        sets the coordinates itself, by `locate`.
         """
         builder = self._builder
         if self.claims:
             with self.claims.tiles():
-                self._locate()
+                self.locate()
                 yield
             return
         if not self.persistent:
             builder.emit(Section(comment="this CTA's output tile"))
-            self._locate()
+            self.locate()
             yield
             return
         tile = builder.register("tile", _GROUP)
@@ -107,11 +110,12 @@ class Schedule:
             opcode="ge.u32", dst=leave, left=tile, right=builder.registers["tile_count"], comment="no tile is left"
         )
         with builder.while_not("tile_loop", "tiles_done", leave, (head,)):
-            self._locate()
+            if located:
+                self.locate()
             yield
             builder.integer("add.u32", tile, tile, grid, comment=f"next tile of this {self._walker}")
 
-    def _locate(self) -> None:
+    def locate(self) -> None:
         """Tile coordinates, then element coordinates of the tile's first row and column."""
         builder, registers = self._builder, self._builder.registers
         if self._scheduler.kind == "single":
@@ -126,7 +130,9 @@ class Schedule:
         else:
             tile = self._tile_id()
             common = {"tile": tile, "m_tile": self._m_tile, "n_tile": self._n_tile}
-            if self._grouped:
+            if self._scheduler.order == "hilbert":
+                hilbert.locate(builder, tile, self._m_tile, self._n_tile, self._scheduler.group or 1)
+            elif self._scheduler.order == "grouped":
                 scratch = {name: builder.register(name, _GROUP) for name in ("band", "first", "rows", "rest")}
                 builder.emit(
                     GroupedTile(

@@ -14,11 +14,13 @@ from ptxgen.ir.declarations import Barrier, Cursor, Register
 from ptxgen.ir.ops import (
     AdvanceCursor,
     Arrive,
+    LaunchDependents,
     Return,
     Section,
     SetMaxRegisters,
     StageAddress,
     StartCursor,
+    WaitForGrids,
     WgmmaWait,
 )
 from ptxgen.ir.program import Role
@@ -103,6 +105,16 @@ class SpecializedKernel(GemmKernel):
     def _end_role(self) -> None:
         """The last thing that a role's warps do."""
         self.builder.emit(Return())
+
+    def wait_for_predecessor(self) -> None:
+        """Set-up touches no matrix, so it may overlap the kernel before, which may write A and B or read D."""
+        if self.spec.dependent_launch:
+            self.builder.emit(WaitForGrids(comment="the kernel before is over: A and B are there, D may be written"))
+
+    def let_successor_start(self) -> None:
+        """All loads are issued: the kernel behind may set itself up on the SMs that become free."""
+        if self.spec.dependent_launch:
+            self.builder.emit(LaunchDependents(comment="the kernel behind may start"))
 
     @contextmanager
     def load_loop(self) -> Iterator[None]:

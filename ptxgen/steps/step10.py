@@ -56,11 +56,13 @@ def _tcgen05(kernel: StreamingPairKernel) -> Program:
 
 def _wgmma(kernel: MulticastKernel) -> Program:
     kernel.set_up()
+    kernel.wait_for_predecessor()
     with kernel.producer():
         load = kernel.walker_of("load", waits=True, start_phase=1)
         with kernel.tiles(), kernel.load_loop():
             kernel.wait_free(load)
             kernel.load_stage(load, "load_issued")
+        kernel.let_successor_start()
         kernel.end_loads(load)
     with kernel.consumers():
         mma = kernel.walker_of("mma", waits=True)
@@ -72,6 +74,7 @@ def _wgmma(kernel: MulticastKernel) -> Program:
                 kernel.release_previous(release)
                 kernel.advance(mma)
             kernel.end_turn(mma)
+            kernel.prepare_store()
             kernel.release_last(release)
             kernel.store_tile()
     return kernel.finish()

@@ -8,7 +8,7 @@ not when it is stored.
 from __future__ import annotations
 
 from ptxgen.ir.declarations import Barrier, Parameter, SmemBuffer
-from ptxgen.ir.ops import LaunchDependents, Section, WaitForGrids
+from ptxgen.ir.ops import Section
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder
 from ptxgen.steps.claims import TileClaims
@@ -91,16 +91,6 @@ class StreamingPairKernel(PairKernel):
         super().__init__(spec)
         if spec.setmaxnreg:
             self.entry_registers, self.storer_registers = _REGISTERS[spec.consumers]
-
-    def wait_for_predecessor(self) -> None:
-        """Set-up touches no matrix, so it may overlap the kernel before, which may write A and B or read D."""
-        if self.spec.dependent_launch:
-            self.builder.emit(WaitForGrids(comment="the kernel before is over: A and B are there, D may be written"))
-
-    def let_successor_start(self) -> None:
-        """All loads are issued: the kernel behind may set itself up on the SMs that become free."""
-        if self.spec.dependent_launch:
-            self.builder.emit(LaunchDependents(comment="the kernel behind may start"))
 
     def give_up_registers(self) -> None:
         """The warpgroup that only issues leaves registers to the storers."""

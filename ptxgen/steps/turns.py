@@ -50,7 +50,7 @@ class TurnsKernel(MulticastKernel):
         skipped = builder.register("skipped_k_tiles", _GROUP)
         builder.integer("mul.lo.u32", skipped, group, registers["k_tiles"], comment="K tiles of the first tile")
         self._skip(walker, skipped, "consumer 1 begins after them")
-        with self._schedule.tiles(turn=group):
+        with self._schedule.tiles(turn=group, located=False):
             assert release.stage is not None and walker.cursor.stage is not None
             builder.integer("mov.b32", release.stage, walker.cursor.stage, comment="first stage to release")
             self._wait("wait_turn", mine, phase, "the other's K loop has ended")

@@ -44,6 +44,7 @@ SPECS = {
         consumer_tiles="own", pipe_depth=4, cluster=(1, 2, 1), tile={"m": 64, "n": 256}, epilogue={"staging": "slices"}
     ),
     "hints": spec(a_cache="evict_last", b_cache="evict_first", suspend_ns=1000, **SMALL),
+    "hilbert": spec(scheduler={"order": "hilbert", "group": 2}, dependent_launch=True, **SMALL),
     "no swizzle": spec(tile={"m": 64, "n": 48, "k": 32}, consumers=1, operand_swizzle=16),
 }
 
