@@ -58,6 +58,8 @@ class Mbarrier:
     """Warp -> epoch, lanes and line of its last use."""
     visible_to: set[tuple[int, int, bool]] = field(default_factory=set)
     """Users (warp, lanes, asynchronous unit) whose first use has been looked at."""
+    from_afar: bool = False
+    """Whether a thread of another CTA has arrived on it."""
     expected: list[Transfer] = field(default_factory=list)
     arrived: list[Transfer] = field(default_factory=list)
 

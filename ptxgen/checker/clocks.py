@@ -49,6 +49,8 @@ class Paths:
         self.needed_lines: set[int] = set()
         self.open_lines: set[int] = set()
         """Lines that have passed something on, of which nothing was needed so far."""
+        self.cta_scoped: set[int] = set()
+        """Lines of arrives and waits of .cta scope by which one CTA has synchronised with another."""
 
     def of(self, lines: Iterable[int]) -> int:
         """The path that consists of these lines."""
@@ -71,6 +73,9 @@ class Paths:
         if number is None:
             number = self._sums[key] = self._number(self._sets[first] | self._sets[second])
         return number
+
+    def crosses_in_cta_scope(self, path: int) -> bool:
+        return not self.cta_scoped.isdisjoint(self._sets[path])
 
     def lines(self, path: int) -> frozenset[int]:
         return self._sets[path]
@@ -191,11 +196,22 @@ def _raise(own: tuple[int, ...], other: tuple[int, ...], paths: Paths, path: int
         return own
     raised: list[int] | None = None
     for warp, value in enumerate(other):
-        if value >> _PATH_BITS > own[warp] >> _PATH_BITS:
+        if value >> _PATH_BITS > own[warp] >> _PATH_BITS or (
+            paths.cta_scoped
+            and value >> _PATH_BITS == own[warp] >> _PATH_BITS
+            and _better(own[warp], value, paths, path)
+        ):
             if raised is None:
                 raised = list(own)
             raised[warp] = stamp(epoch_of(value), paths.join(path_of(value), path))
     return own if raised is None else tuple(raised)
+
+
+def _better(own: int, value: int, paths: Paths, path: int) -> bool:
+    """Whether the same epoch is now known by a way of enough scope, and was not."""
+    if not epoch_of(own):
+        return False
+    return paths.crosses_in_cta_scope(path_of(own)) and not paths.crosses_in_cta_scope(paths.join(path_of(value), path))
 
 
 def _raise_lanes(own: Lanes, other: Lanes, warps: tuple[int, ...], paths: Paths, path: int) -> Lanes:
@@ -203,7 +219,10 @@ def _raise_lanes(own: Lanes, other: Lanes, warps: tuple[int, ...], paths: Paths,
         return own
     lanes = {}
     for thread, value in other.items():
-        if epoch_of(value) > epoch_of(own.get(thread, 0)):
+        mine = own.get(thread, 0)
+        if epoch_of(value) > epoch_of(mine) or (
+            paths.cta_scoped and epoch_of(value) == epoch_of(mine) and _better(mine, value, paths, path)
+        ):
             lanes[thread] = stamp(epoch_of(value), paths.join(path_of(value), path))
     return _merge_lanes(own, lanes, warps)
 

@@ -150,6 +150,8 @@ class Findings:
             return f"fence.proxy.async by the threads of line {first.line}, after it and before they synchronise"
         if rule == "proxy-fence-by-reader":
             return f"fence.proxy.async by the writing threads (line {first.line}), before they synchronise"
+        if rule == "missing-cluster-scope":
+            return "an arrive of .release.cluster and a wait of .acquire.cluster, on the way from one CTA to the other"
         if rule == "generic-read-then-async-write":
             return f"fence.proxy.async by the reading threads (line {first.line}), before they synchronise"
         mine, theirs = cluster.warps[first.warp], cluster.warps[second.warp]

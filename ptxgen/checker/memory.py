@@ -97,7 +97,7 @@ class Memory(ABC):
             if low:
                 self._judge([low], numbers, cells, where, lanes, agent, first_writes, second_writes)
             return
-        if low >= 0 and top < SETS and isinstance(agent, Access):
+        if low >= 0 and top < SETS and isinstance(agent, Access) and not self._cluster.paths.cta_scoped:
             view = agent.view
             if top >> 5 < view.settled:
                 key = (agent.line, view.settled_path)

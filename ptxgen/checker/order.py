@@ -27,6 +27,8 @@ class Verdict(Enum):
     """Ordered, and the only proxy fence is the second agent's own."""
     UNFENCED = 4
     """Ordered, but without tcgen05.fence on both sides."""
+    UNSCOPED = 5
+    """Ordered, but only by synchronisation of .cta scope, and they are of different CTAs."""
 
 
 ORDERED = Verdict.ORDERED
@@ -98,12 +100,23 @@ class Order:
     ) -> Verdict:
         clock = second.view.clock
         if self.knows_whole(clock, first):
-            return ORDERED
+            return self._in_scope(first, second, clock.warps[first.warp])
         mine = first.warp == second.warp
+        worst = ORDERED
         for lane in lanes:
-            if not (mine and same_lane(lane)) and not self._knows(clock, first, lane):
+            if mine and same_lane(lane):
+                continue
+            if not self._knows(clock, first, lane):
                 return Verdict.UNORDERED
-        return ORDERED
+            if worst is ORDERED:
+                worst = self._in_scope(first, second, clock.knows(first.warp, lane))
+        return worst
+
+    def _in_scope(self, first: Access, second: Agent, value: int) -> Verdict:
+        """Whether the way by which a stamp was learned reaches from one CTA to the other."""
+        if first.cta == second.cta or not self._paths.cta_scoped:
+            return ORDERED
+        return Verdict.UNSCOPED if self._paths.crosses_in_cta_scope(path_of(value)) else ORDERED
 
     def thread_then_operation(self, first: Access, lanes: Iterable[int], second: Operation) -> Verdict:
         """Asynchronous operations that use the async proxy also need a proxy fence; for their tensor maps see
@@ -113,7 +126,7 @@ class Order:
         if epoch_of(value) >= first.epoch:
             self._paths.need(path_of(value))
             if self.knows_whole(clock, first):
-                return ORDERED
+                return self._in_scope(first, second, clock.warps[first.warp])
         worst = ORDERED
         if second.reads_map and first.uniform and first.warp == second.warp and first.lanes >> second.lane & 1:
             return worst  # tensormap.cp_fenceproxy: its warp copies as one, and each lane comes after that
@@ -121,6 +134,8 @@ class Order:
             own = first.warp << 5 | lane == second.of_thread and first.order < second.order
             if not own and not self._knows(clock, first, lane):
                 return Verdict.UNORDERED
+            if worst is ORDERED and not own:
+                worst = self._in_scope(first, second, clock.knows(first.warp, lane))
             if first.all_proxies or second.reads_map:
                 continue
             proxied = max(clock.knows_proxied(first.warp, lane), second.proxied if own else 0)

@@ -91,6 +91,10 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         exits.visits(cluster, event.owner, event)
         brought = cluster.released(warp, event.lanes, event.order)
         cluster.synchronises(warp, event.line)
+        if event.owner != event.cta:
+            barrier.from_afar = True
+            if event.order.endswith(".cta"):
+                cluster.paths.cta_scoped.add(event.line)
     barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
     barrier.phase_lines.add(event.line)
     barrier.pending -= event.count
@@ -146,6 +150,8 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
     observation = barrier.seen.get(warp.number)
     if observation is None:
         observation = barrier.seen[warp.number] = cluster.new_observation(warp, event.line)
+    if barrier.from_afar and event.order.endswith(".cta"):
+        cluster.paths.cta_scoped.add(event.line)
     path = cluster.paths.join(barrier.published_path, cluster.paths.of((event.line,)))
     for view in views:
         learned = barrier.published

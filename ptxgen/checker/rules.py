@@ -43,6 +43,9 @@ RULES = _rules(
     ("missing-tensormap-fence", "error", "checker",
      "a tensor copy goes by a tensor map that this launch wrote, and no pair of tensormap proxy fences lies between",
      "PTX ISA 9.1 §9.7.13.4 (fence.proxy.tensormap, tensormap.cp_fenceproxy)"),
+    ("missing-cluster-scope", "error", "checker",
+     "threads of different CTAs access the same memory, ordered only by an mbarrier arrive or wait of .cta scope",
+     "PTX ISA 9.1 §8.5 (scope), §9.7.13.15 (mbarrier.arrive and try_wait have .cta scope unless they say .cluster)"),
     ("read-before-complete", "error", "checker",
      "what an asynchronous operation writes is read before its completion was waited for", _ASYNC),
     ("source-overwritten-in-flight", "error", "checker",
@@ -141,6 +144,8 @@ def rule_of(space: str, first: Agent, second: Agent, first_writes: bool, second_
         return "proxy-fence-by-reader" if first_writes else ""
     if verdict is Verdict.UNFENCED:
         return "missing-tcgen05-fence"
+    if verdict is Verdict.UNSCOPED:
+        return "missing-cluster-scope"
     if isinstance(first, Operation):
         if space == "tensor" and not isinstance(second, Operation):
             return "tmem-use-after-dealloc"
