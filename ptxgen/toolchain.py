@@ -78,20 +78,21 @@ def find_tool(name: str) -> Path | None:
 
     Looked for, in this order: the path in PTXGEN_<NAME>, PATH, CUDA_HOME and CUDA_PATH, the NVIDIA
     wheels among the installed packages (two layouts: nvidia/cu13/bin, before it nvidia/cuda_nvcc/bin).
+    The path is absolute, since tools run in folders of their own.
     """
     named = os.environ.get(f"PTXGEN_{name.upper()}")
     if named:
         path = shutil.which(named)
         if path is None:
             raise ToolchainError(f"PTXGEN_{name.upper()} names {named!r}, which is not a program that can be run")
-        return Path(path)
+        return Path(path).absolute()
     on_path = shutil.which(name)
     if on_path:
-        return Path(on_path)
+        return Path(on_path).absolute()
     for variable in ("CUDA_HOME", "CUDA_PATH"):
         root = os.environ.get(variable)
         if root and (path := shutil.which(name, path=str(Path(root, "bin")))):
-            return Path(path)
+            return Path(path).absolute()
     return wheel_tool(name)
 
 
@@ -101,7 +102,7 @@ def wheel_tool(name: str) -> Path | None:
         for pattern in ("nvidia/cu[0-9]*/bin", "nvidia/cuda_nvcc/bin"):
             for found in sorted(Path(folder or ".").glob(pattern), reverse=True):
                 if path := shutil.which(name, path=str(found)):
-                    return Path(path)
+                    return Path(path).absolute()
     return None
 
 
@@ -144,7 +145,8 @@ def assemble(
     The cubin does not depend on where it was made. ToolchainError if ptxas refuses the text: it shows
     the PTX lines that ptxas complains about, with its words.
     """
-    tool = ptxas() if path is None else _describe(Path(path))
+    named = None if path is None else Path(path)
+    tool = ptxas() if named is None else _describe(named.absolute() if named.exists() else named)
     arch = target or ptx_target(text, name)
     command = [str(tool.path), "-v", "-arch", arch, _SOURCE_NAME, "-o", "kernel.cubin"]
     if line_info:

@@ -121,7 +121,7 @@ def _first_difference(one: Trace, other: Trace) -> str:
             who = f"warp {index} of CTA {cta} in cluster {unit}" if cta or unit else f"warp {index}"
             if place is None:
                 return f"{who} synchronises {len(left)} times in the one, {len(right)} times in the other"
-            return f"{who}, act {place + 1}: {_words(left[place])} / {_words(right[place])}"
+            return f"{who}, act {place + 1}: {_words(left[place])} in the one, {_words(right[place])} in the other"
     return ""
 
 

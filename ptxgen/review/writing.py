@@ -31,7 +31,7 @@ def verdicts(comparison: Comparison) -> list[tuple[str, str]]:
         found.append(("checked", f"{runs.old.status} -> {runs.new.status}{where}"))
     for side in (comparison.old, comparison.new):
         if side.edited:
-            found.append(("", f"{side.source.name} was edited after it was generated"))
+            found.append(("", f"{side.source.name} is not what its spec generates now: edited, or of another version"))
     return found
 
 

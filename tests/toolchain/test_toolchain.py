@@ -76,6 +76,20 @@ def test_resources_of_every_entry() -> None:
 
 
 @needs_ptxas
+def test_a_relative_path_is_that_of_the_caller(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """ptxas runs in a folder of its own."""
+    real = ptxas().path
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / "ptxas").symlink_to(real)
+    monkeypatch.chdir(tmp_path)
+    assert assemble(GOOD, path=Path("bin/ptxas")).cubin == assemble(GOOD).cubin
+    monkeypatch.delenv("PTXGEN_PTXAS", raising=False)
+    monkeypatch.setenv("PATH", f"bin{os.pathsep}{os.environ['PATH']}")
+    assert find_tool("ptxas") == tmp_path / "bin" / "ptxas"
+    assert assemble(GOOD).ptxas.path == tmp_path / "bin" / "ptxas"
+
+
+@needs_ptxas
 def test_spills_are_counted() -> None:
     assembly = assemble(SPILLS)
     (entry,) = assembly.entries
