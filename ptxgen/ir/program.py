@@ -64,6 +64,9 @@ class Program:
     setup: tuple[Op, ...]
     roles: tuple[Role, ...]
     teardown: tuple[Op, ...]
+    resident_ctas: int | None = None
+    """CTAs that an SM has room for, where ptxas must know: it does not see dynamic shared memory, and spills
+    registers for more of them."""
 
     @property
     def warps(self) -> int:

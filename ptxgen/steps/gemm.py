@@ -59,6 +59,8 @@ class GemmKernel:
 
     entry_registers: int | None = None
 
+    resident_ctas: int | None = None
+
     epilogue_kind: type[Epilogue] = Epilogue
 
     ptx_version = (0, 0)
@@ -542,6 +544,7 @@ class GemmKernel:
             setup=self._setup,
             roles=roles,
             teardown=builder.take(),
+            resident_ctas=self.resident_ctas,
         )
 
     def _end(self) -> None:

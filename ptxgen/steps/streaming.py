@@ -89,7 +89,9 @@ class StreamingPairKernel(PairKernel):
         if self._direct:
             self.ptx_version = _WIDE_STORES
         super().__init__(spec)
-        if spec.setmaxnreg:
+        if not spec.setmaxnreg:
+            self.resident_ctas = 1
+        else:
             self.entry_registers, self.storer_registers = _REGISTERS[spec.consumers]
 
     def give_up_registers(self) -> None:
