@@ -28,7 +28,7 @@ _BURST_FLOP = 30e12
 _PAUSE_SECONDS = 1.0
 _LOAD_SECONDS = 2.0
 _WINDOW_SECONDS = 0.5
-_GATED_LAUNCHES = 256  # far fewer than a driver queues, or the host would wait behind the closed gate
+GATED_LAUNCHES = 256  # far fewer than a driver queues, or the host would wait behind the closed gate
 _MAX_LAUNCHES = 2000
 _RESCUE_SECONDS = 5.0
 _MIN_LAUNCHES = 10
@@ -63,7 +63,7 @@ class Stopwatch:
     """
 
     def __init__(
-        self, device: CudaDevice, telemetry: Telemetry, stream: int = 0, *, gated_launches: int = _GATED_LAUNCHES
+        self, device: CudaDevice, telemetry: Telemetry, stream: int = 0, *, gated_launches: int = GATED_LAUNCHES
     ) -> None:
         self._device = device
         self._telemetry = telemetry
@@ -135,17 +135,19 @@ def compare(
     sleep: Callable[[float], None] = time.sleep,
     pause_seconds: float | None = None,
     load_seconds: float | None = None,
+    max_launches: int | None = None,
 ) -> dict[str, Timing]:
     """The arms' times by name. `rounds` is rounded up to an even number: arms go A B, then B A.
 
     A burst follows a pause of 1 s, or of `pause_seconds`; a sustained round 2 s of its own load, or `load_seconds`.
+    A round has 2000 launches at most, or `max_launches`.
     """
     burst = mode == "burst"
     counts: dict[str, int] = {}
     for arm in arms:
         once, _ = stopwatch.seconds(arm.launch, _MIN_LAUNCHES)
         wanted = _BURST_FLOP / flop if burst else _WINDOW_SECONDS / once
-        counts[arm.name] = int(min(max(wanted, _MIN_LAUNCHES), _MAX_LAUNCHES))
+        counts[arm.name] = int(min(max(wanted, _MIN_LAUNCHES), max_launches or _MAX_LAUNCHES))
     seconds: dict[str, list[float]] = {arm.name: [] for arm in arms}
     readings: dict[str, list[Reading]] = {arm.name: [] for arm in arms}
     for turn in range(rounds + rounds % 2):

@@ -7,7 +7,7 @@ from functools import lru_cache, partial
 
 from ptxgen.bench.libraries import open_library
 from ptxgen.bench.telemetry import Telemetry
-from ptxgen.bench.timing import Arm, Mode, Stopwatch, Timing, compare
+from ptxgen.bench.timing import GATED_LAUNCHES, Arm, Mode, Stopwatch, Timing, compare
 from ptxgen.device.cuda import CudaDevice
 from ptxgen.hardware.element_types import element_type
 from ptxgen.tuning.kernels import Kernels
@@ -15,7 +15,10 @@ from ptxgen.tuning.search import Contestant
 from ptxgen.tuning.table import Problem
 
 _WINDOW_SECONDS = 0.025
+_WARM_UP_SECONDS = 0.3
 _MIN_LAUNCHES, _MAX_LAUNCHES = 10, 1000
+_HOST_SECONDS = 10e-6
+"""What the host takes to issue a launch, with a margin."""
 _FIRST_LAUNCH_SECONDS = 20.0
 
 
@@ -45,7 +48,7 @@ class GpuArena:
         self._stopwatch = Stopwatch(device, Telemetry(device.pci_address))
         self._kernels = _kernels_of(device)
         self._launches: dict[str, Callable[[int], None]] = {}
-        self._counts: dict[str, int] = {}
+        self._rough: dict[str, float] = {}
 
     def prepare(self, contestants: Sequence[Contestant]) -> None:
         """Compile the contestants' kernels on all cores."""
@@ -68,13 +71,16 @@ class GpuArena:
         self._launches[contestant.key] = lambda turn: timed.launch()
         return self._check(out)
 
+    def warm_up(self, contestant: Contestant) -> None:
+        """Bring the GPU to the clocks of lasting load."""
+        count = max(int(_WINDOW_SECONDS / self._once(contestant)), 1)
+        self._stopwatch.load(self._launches[contestant.key], count, _WARM_UP_SECONDS)
+
     def seconds(self, contestant: Contestant) -> float:
         """Of a launch, hot, over a few hundredths of a second."""
-        launch = self._launches[contestant.key]
-        if contestant.key not in self._counts:
-            once, _ = self._stopwatch.seconds(launch, _MIN_LAUNCHES)
-            self._counts[contestant.key] = int(min(max(_WINDOW_SECONDS / once, _MIN_LAUNCHES), _MAX_LAUNCHES))
-        seconds, _ = self._stopwatch.seconds(launch, self._counts[contestant.key])
+        count = int(min(max(_WINDOW_SECONDS / self._once(contestant), _MIN_LAUNCHES), _MAX_LAUNCHES))
+        count = min(count, self._most([contestant]) or count)
+        seconds, _ = self._stopwatch.seconds(self._launches[contestant.key], count)
         return seconds
 
     def compare(self, contestants: Sequence[Contestant], mode: Mode, rounds: int) -> Mapping[str, Timing]:
@@ -88,7 +94,19 @@ class GpuArena:
             rounds=rounds,
             pause_seconds=self._pause_seconds,
             load_seconds=self._load_seconds,
+            max_launches=self._most(contestants),
         )
+
+    def _once(self, contestant: Contestant) -> float:
+        """Seconds of a launch, roughly."""
+        if contestant.key not in self._rough:
+            seconds, _ = self._stopwatch.seconds(self._launches[contestant.key], _MIN_LAUNCHES)
+            self._rough[contestant.key] = max(seconds, 1e-7)
+        return self._rough[contestant.key]
+
+    def _most(self, contestants: Sequence[Contestant]) -> int | None:
+        """Launches that are timed at most: of short ones as many as can be issued before the first begins."""
+        return GATED_LAUNCHES if min(map(self._once, contestants)) < _HOST_SECONDS else None
 
 
 @lru_cache(maxsize=16)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from ptxgen.errors import PtxgenError
@@ -73,8 +73,10 @@ def best(
     table = find_table(chip.chip, chip.sm_count, target)
     entry = table.nearest(problem) if table is not None else None
     if entry is not None and table is not None:
+        types = {"operand_type": problem.operand_type, "output_type": problem.output_type}
+        entry = replace(entry, spec=entry.spec.replace(**types))
         seen = estimate(entry.spec, m, n, k, chip=chip, grid=entry.grid)
-        if entry.problem == problem or seen.seconds <= _TRUST * first[0].seconds:
+        if entry.problem.extents == problem.extents or seen.seconds <= _TRUST * first[0].seconds:
             return _measured(problem, entry, seen, ranked, table.gpu)
     why = _reason(problem, *first, chip)
     if table is None:
@@ -112,7 +114,11 @@ def _measured(
     problem: Problem, entry: Entry, seen: Estimate, ranked: list[tuple[Estimate, GemmSpec]], gpu: str
 ) -> Choice:
     speeds = ", ".join(f"{value:.0f} TFLOP/s {mode}" for mode, value in entry.tflops.items())
-    near = "this problem" if entry.problem == problem else f"{entry.problem}, which is near"
+    near = "this problem" if entry.problem == problem else str(entry.problem)
+    if entry.problem.extents != problem.extents:
+        near += ", which is near"
+    elif entry.problem != problem:
+        near += ", which takes the same time"
     return Choice(
         problem=problem,
         spec=entry.spec,

@@ -107,8 +107,9 @@ def candidates(target: str, operand_type: str = "f16", output_type: str = "f16")
     found: dict[GemmSpec, None] = {}
     for (name, number), axes in sorted(AXES.items(), key=lambda item: -item[0][1]):
         if name == target and number in STEPS and target in STEPS[number].targets:
-            base = parse_settings(step(number, target=target), types)
-            found |= dict.fromkeys(_combinations(base, axes))
+            found |= dict.fromkeys(_combinations(step(number, target=target), types, axes))
+    if not found:
+        parse_settings(step(4, target=target), types)  # says what is wrong with the types
     return tuple(found)
 
 
@@ -123,7 +124,7 @@ def variations(spec: GemmSpec) -> tuple[GemmSpec, ...]:
     return tuple(found)
 
 
-def _combinations(base: GemmSpec, axes: tuple[Axis, ...]) -> Iterator[GemmSpec]:
+def _combinations(base: GemmSpec, types: tuple[str, ...], axes: tuple[Axis, ...]) -> Iterator[GemmSpec]:
     """The legal specs over all axes, each with as many stages as fit: in the model a stage more is never worse."""
     wide = [axis for axis in axes if not axis.first]
     narrow = [axis for axis in axes if axis.first]
@@ -131,7 +132,7 @@ def _combinations(base: GemmSpec, axes: tuple[Axis, ...]) -> Iterator[GemmSpec]:
         chosen = [text for axis, value in zip(wide, values, strict=True) for text in _settings(axis, value)]
         for rest in itertools.product(*(axis.values for axis in narrow)):
             more = [text for axis, value in zip(narrow, rest, strict=True) for text in _settings(axis, value)]
-            spec = _with(base, ("pipe_depth=2", *chosen, *more))
+            spec = _with(base, (*types, "pipe_depth=2", *chosen, *more))
             if spec is not None:
                 yield _deepest(spec)
                 break

@@ -26,6 +26,8 @@ FINALISTS = 3
 _BEHIND = 1.2
 """Who takes this many times as long as the fastest leaves after one turn."""
 _TURNS = 2
+_EQUAL = 1.003
+"""Scores in the final that differ by no more are called equal."""
 _CLOSE = 1.03
 """The second is varied too where it takes no more than this many times as long as the fastest."""
 
@@ -64,6 +66,9 @@ class Arena(Protocol):
 
     def mistake(self, contestant: Contestant) -> str | None:
         """Launch once on an output of NaN: what is wrong with the result, or None. PtxgenError where it cannot run."""
+
+    def warm_up(self, contestant: Contestant) -> None:
+        """Bring the GPU to the state that the rounds are timed in."""
 
     def seconds(self, contestant: Contestant) -> float:
         """Of a launch, over a few hundredths of a second."""
@@ -191,7 +196,10 @@ def search(
         timings = arena.compare([result.contestant for result in left], mode, rounds)
         for result in left:
             result.final[mode] = timings[result.contestant.key]
-    winner = min(left, key=lambda result: result.score)
+    best = min(result.score for result in left)
+    # Of those that cannot be told apart the one that came first: it is the least special.
+    order = list(results.values())
+    winner = min((result for result in left if result.score <= _EQUAL * best), key=order.index)
     entry = Entry(
         problem=problem,
         spec=winner.contestant.spec,
@@ -217,6 +225,7 @@ def _reason(arena: Arena, contestant: Contestant, hung: Sequence[str]) -> str:
 
 
 def _take_turns(arena: Arena, left: Sequence[Result]) -> None:
+    arena.warm_up(left[0].contestant)
     for turn in range(_TURNS):
         for result in left if turn % 2 == 0 else reversed(left):
             result.samples.append(arena.seconds(result.contestant))

@@ -18,6 +18,7 @@ from typing import Any
 
 from ptxgen.errors import PtxgenError
 from ptxgen.files import read_text
+from ptxgen.hardware.element_types import element_type
 from ptxgen.spec import GemmSpec, parse_settings, setting_text
 from ptxgen.steps import step
 
@@ -25,6 +26,7 @@ VERSION = 1
 NEAR = 1.125
 """A measured problem answers for others whose every extent is within this factor of its own."""
 
+_OTHER_TYPE = 1e-3
 _TYPES = ("operand_type=", "output_type=")
 _FOLDER = Path(__file__).parent.parent / "tuned"
 
@@ -53,11 +55,21 @@ class Problem:
     def extents(self) -> tuple[int, int, int]:
         return self.m, self.n, self.k
 
+    @property
+    def alike(self) -> tuple[int, int]:
+        """Bytes of an operand's and of an output's element: f16 and bf16 take the same time."""
+        return element_type(self.operand_type).bytes, element_type(self.output_type).bytes
+
     def distance(self, other: Problem) -> float | None:
-        """How far the extents are apart, as the sum of the logarithms; None where they are not near."""
+        """How far the extents are apart, as the sum of the logarithms; None where they are not near.
+
+        Other types of the same sizes are a little further away than the same ones.
+        """
         ratios = [abs(math.log(one / two)) for one, two in zip(self.extents, other.extents, strict=True)]
-        same_types = (self.operand_type, self.output_type) == (other.operand_type, other.output_type)
-        return sum(ratios) if same_types and max(ratios) <= math.log(NEAR) else None
+        if self.alike != other.alike or max(ratios) > math.log(NEAR):
+            return None
+        same = (self.operand_type, self.output_type) == (other.operand_type, other.output_type)
+        return sum(ratios) + (0 if same else _OTHER_TYPE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

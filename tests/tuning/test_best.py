@@ -142,6 +142,13 @@ def test_every_problem_has_a_choice(name: str, size: tuple[int, int, int], monke
     assert choice.spec not in choice.others
 
 
+@pytest.mark.parametrize("name", TARGETS)
+@pytest.mark.parametrize("types", [("bf16", "bf16"), ("f16", "f32"), ("bf16", "f16")])
+def test_every_pair_of_types_has_a_choice(name: str, types: tuple[str, str]) -> None:
+    spec = ptxgen.best(2048, 2048, 2048, target=name, operand_type=types[0], output_type=types[1]).spec
+    assert (spec.operand_type, spec.output_type) == types
+
+
 def test_small_problems_get_small_tiles() -> None:
     small, large = (ptxgen.best(n, n, n).spec.tile for n in (512, 8192))
     assert small.m * small.n < large.m * large.n
@@ -180,8 +187,18 @@ def test_near_a_measured_problem(tuned: Path) -> None:
     assert "for 4096 x 4096 x 4096 bf16, which is near" in choice.why
     far = ptxgen.best(2048, 4096, 4096, target="sm_90a", operand_type="bf16")
     assert (far.basis, "has nothing near this problem" in far.why) == ("model", True)
-    other_type = ptxgen.best(4096, 4096, 4096, target="sm_90a", operand_type="f16")
-    assert other_type.basis == "model"
+    wider = ptxgen.best(4096, 4096, 4096, target="sm_90a", operand_type="bf16", output_type="f32")
+    assert wider.basis == "model"
+
+
+def test_types_of_one_size_answer_for_each_other(tuned: Path) -> None:
+    choice = ptxgen.best(4096, 4096, 4096, target="sm_90a", operand_type="f16")
+    assert (choice.basis, choice.spec.pipe_depth, choice.spec.operand_type) == ("measured", 2, "f16")
+    assert "for 4096 x 4096 x 4096 bf16, which takes the same time" in choice.why
+    own = entry(Problem(m=4096, n=4096, k=4096), pipe_depth=3)
+    tuned.write_text(load_table(tuned).merged([own], {}).to_json())
+    choice = ptxgen.best(4096, 4096, 4096, target="sm_90a", operand_type="f16")
+    assert "for this problem" in choice.why and choice.spec.pipe_depth == 3
 
 
 def test_a_near_problem_with_worse_waves(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -32,6 +32,7 @@ class FakeArena:
     time: Callable[[Contestant], float]
     wrong: Callable[[Contestant], str | None] = lambda contestant: None
     prepared: list[str] = field(default_factory=list)
+    warmed: int = 0
     asked: list[str] = field(default_factory=list)
     finals: list[tuple[str, tuple[str, ...], int]] = field(default_factory=list)
 
@@ -41,6 +42,9 @@ class FakeArena:
     def mistake(self, contestant: Contestant) -> str | None:
         assert contestant.key in self.prepared
         return self.wrong(contestant)
+
+    def warm_up(self, contestant: Contestant) -> None:
+        self.warmed += 1
 
     def seconds(self, contestant: Contestant) -> float:
         self.asked.append(contestant.key)
