@@ -41,6 +41,11 @@ class Choice:
     others: tuple[GemmSpec, ...] = ()
 
     @property
+    def programmatic(self) -> bool:
+        """Whether it gains from `kernel.launch(..., programmatic=True)`: to begin before its predecessor has ended."""
+        return self.spec.dependent_launch
+
+    @property
     def tflops(self) -> float:
         """TFLOP/s at `seconds`."""
         return self.problem.flop / self.seconds / 1e12
@@ -106,7 +111,9 @@ def ranking(problem: Problem, target: str, chip: Target) -> list[tuple[Estimate,
 
     found = candidates(target, problem.operand_type, problem.output_type)
     ranked = sorted(map(judged, found), key=lambda item: item[0].rank)
-    orders = [ranked[0], *map(judged, variations(ranked[0][1]))]
+    spec = ranked[0][1]
+    others = (other for other in variations(spec) if other.scheduler.order == spec.scheduler.order)
+    orders = [ranked[0], *map(judged, others)]
     return [min(orders, key=lambda item: item[0].rank), *ranked[1:]]
 
 

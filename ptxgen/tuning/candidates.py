@@ -81,13 +81,20 @@ _HINTS = (
 FINE: Mapping[str, tuple[Axis, ...]] = {
     "sm_90a": (
         _STAGING,
-        Axis("scheduler.group", ("1", "2", "4", "6", "8", "12", "16")),
+        Axis(
+            "scheduler.order,scheduler.group",
+            ("grouped,2", "grouped,4", "grouped,6", "grouped,8", "grouped,12", "grouped,16"),
+        ),
+        Axis("scheduler.order,scheduler.group", ("hilbert,4", "hilbert,8", "hilbert,16", "hilbert,32")),
+        Axis("dependent_launch", ("true", "false")),
         *_HINTS,
-        Axis("suspend_ns", ("100", "1000", "20000")),
+        Axis("suspend_ns", ("1000",)),
     ),
     "sm_100a": (
         _BUFFERS,
-        Axis("scheduler.group", ("2", "4", "8", "16")),
+        Axis("scheduler.order,scheduler.group", ("grouped,2", "grouped,4", "grouped,8", "grouped,16")),
+        Axis("scheduler.order,scheduler.group", ("hilbert,4", "hilbert,8", "hilbert,16")),
+        Axis("dependent_launch", ("true", "false")),
         *_HINTS,
         Axis("scheduler.kind", ("persistent", "clc")),
         Axis("setmaxnreg", ("false", "true")),

@@ -28,6 +28,8 @@ _BEHIND = 1.2
 _TURNS = 2
 _EQUAL = 1.003
 """Scores in the final that differ by no more are called equal."""
+_PASSES = 2
+"""Rounds of variations: choices that are good each on its own may be so together."""
 _CLOSE = 1.03
 """The second is varied too where it takes no more than this many times as long as the fastest."""
 
@@ -189,9 +191,13 @@ def search(
     if not left[0].samples:
         _take_turns(arena, left)
         left.sort(key=lambda result: result.seconds)
-    close = [result for result in left[:2] if result.seconds <= _CLOSE * left[0].seconds]
-    joined = admit([other for result in close for other in _variations(result.contestant, problem, chip)])
-    left = halve([*left, *joined], FINALISTS, "variations")
+    varied: set[str] = set()
+    for _ in range(_PASSES):
+        close = [result for result in left[:2] if result.seconds <= _CLOSE * left[0].seconds]
+        new = [result.contestant for result in close if result.contestant.key not in varied]
+        varied.update(one.key for one in new)
+        if joined := admit([other for one in new for other in _variations(one, problem, chip)]):
+            left = halve([*left, *joined], FINALISTS, "variations")
     for mode in modes:
         timings = arena.compare([result.contestant for result in left], mode, rounds)
         for result in left:

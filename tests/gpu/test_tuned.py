@@ -28,7 +28,8 @@ TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
 
 def launch(kernel: ptxgen.Kernel, a: Any, b: Any, out: Any, grid: int | None) -> Any:
-    return kernel.prepare(a, b, out=out, grid=None if grid is None else (grid, 1, 1))
+    programmatic = kernel.spec is not None and kernel.spec.dependent_launch
+    return kernel.prepare(a, b, out=out, grid=None if grid is None else (grid, 1, 1), programmatic=programmatic)
 
 
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
