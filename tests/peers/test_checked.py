@@ -56,3 +56,21 @@ def test_triton_has_no_errors(
     checker = checker_for(matmul.module, grid, matmul.threads)
     matmul(a, b, d, size, policy=policy, seed=seed, grid=grid, observers=(checker,))
     assert errors(checker.conclude(())) == []
+
+
+@pytest.mark.parametrize(("policy", "seed"), POLICIES)
+@pytest.mark.parametrize("roles", [False, True])
+def test_triton_has_no_errors_where_it_cancels_programs(
+    triton_matmul: Any, roles: bool, policy: str, seed: int
+) -> None:
+    m, n, k = size = (192, 320, 200)
+    matmul = triton_matmul("persistent", (128, 128, 64), clc=True, ROLES=roles)
+    assert any("clusterlaunchcontrol.try_cancel" in line for line in matmul.module.lines)
+    random = np.random.default_rng(3)
+    a, b = (random.integers(-4, 5, (rows, k)).astype(np.float16) for rows in (m, n))
+    d = np.zeros((m, n), np.float16)
+    grid = (6, 1, 1)
+    checker = checker_for(matmul.module, grid, matmul.threads)
+    got = matmul(a, b, d, size, policy=policy, seed=seed, grid=grid, observers=(checker,))
+    assert errors(checker.conclude(())) == []
+    np.testing.assert_array_equal(got, (a.astype(np.float32) @ b.astype(np.float32).T).astype(np.float16))

@@ -45,8 +45,10 @@ def examples() -> Any:
         yield importlib.import_module("pyptx.examples.blackwell.gemm_highperf_blackwell")
 
 
-def run(text: str, size: tuple[int, int, int], policy: str, check: bool = False) -> tuple[bool, set[str]]:
-    """(whether D is right, the rules of the errors), those of the checker too with `check`."""
+def run(
+    text: str, size: tuple[int, int, int], policy: str, check: bool = False, *, ctas: int = 0, threads: int = 128
+) -> tuple[bool, set[str]]:
+    """(whether D is right, the rules of the errors), those of the checker too with `check`; a CTA a tile, or `ctas`."""
     m, n, k = size
     random = np.random.default_rng(k)
     a, b = (random.integers(-8, 9, (rows, k)).astype(np.float32) for rows in (m, n))
@@ -69,14 +71,14 @@ def run(text: str, size: tuple[int, int, int], policy: str, check: bool = False)
         place.data[:] = np.frombuffer(encode(tensor_map), np.uint8)
         addresses.append(place.address)
     module = load_module(text, name="pyptx")
-    chip, grid = target("sm_100a"), (n // 256, m // 128, 1)
-    checker = Checker(module.lines, grid=grid, cluster=(1, 1, 1), threads=128, smem_bytes=chip.smem_per_sm_bytes)
+    chip, grid = target("sm_100a"), (ctas, 1, 1) if ctas else (n // 256, m // 128, 1)
+    checker = Checker(module.lines, grid=grid, cluster=(1, 1, 1), threads=threads, smem_bytes=chip.smem_per_sm_bytes)
     observers = (checker,) if check else ()
     report = Machine(chip=chip, memory=memory, policy=policy, workers=1, observers=observers).launch(
         module,
         entry=next(iter(module.entries)),
         grid=grid,
-        block=(128, 1, 1),
+        block=(threads, 1, 1),
         cluster=(1, 1, 1),
         dynamic_smem_bytes=SMEM_BYTES,
         arguments=[address.to_bytes(8, "little") for address in addresses],
@@ -113,3 +115,29 @@ def test_the_checker_finds_both_faults(examples: Any, policy: str) -> None:
     size = (128, 256, 512)
     _, rules = run(examples.build_gemm(*size).ptx(), size, policy, check=True)
     assert {"stage-released-early", "tmem-use-after-dealloc"} <= rules
+
+
+PERSISTENT = (256, 512, 320)
+
+
+@pytest.mark.parametrize("policy", ["eager", "late"])
+def test_persistent_has_warps_that_read_lanes_which_are_not_there(examples: Any, policy: str) -> None:
+    """All of its 256 threads take part in the epilogue: warp 4 reads from lane 128 on."""
+    text = examples.build_gemm_persistent(*PERSISTENT, num_ctas=4).ptx()
+    right, rules = run(text, PERSISTENT, policy, ctas=4, threads=256)
+    assert not right
+    assert "tmem-lane-access" in rules
+
+
+def test_persistent_with_half_its_threads(examples: Any) -> None:
+    """The same text is then right where nothing is late; it too hands slots back by a plain arrive."""
+    text = examples.build_gemm_persistent(*PERSISTENT, num_ctas=4).ptx()
+    assert run(text, PERSISTENT, "eager", ctas=4) == (True, set())
+    assert run(text, PERSISTENT, "eager", check=True, ctas=4) == (True, {"stage-released-early"})
+    assert run(text, PERSISTENT, "late", ctas=4)[0] is False
+
+
+@pytest.mark.parametrize("ctas", [1, 3])
+def test_persistent_initialises_live_barriers_again_before_its_second_tile(examples: Any, ctas: int) -> None:
+    text = examples.build_gemm_persistent(*PERSISTENT, num_ctas=ctas).ptx()
+    assert run(text, PERSISTENT, "eager", ctas=ctas) == (False, {"barrier-overwritten"})
