@@ -1,4 +1,5 @@
 # mypy: ignore-errors
+# ruff: noqa: SIM102
 """A kernel in CuTe DSL in which the two CTAs of a cluster multiply together. No GPU is needed to compile it.
 
     python cute_kernels.py M N K FOLDER
