@@ -81,9 +81,11 @@ class Examination:
         return found
 
     def _cases(self, kernel: Kernel) -> list[Case]:
-        """The middle size comes first: it finds most, for less than the largest takes. Persistent kernels run as
-        one CTA or cluster, and as two."""
+        """Of sizes with the same K the first. The middle one comes first: it finds most, for less than the largest
+        takes. Persistent kernels run as one CTA or cluster, and as two."""
         every = cases(kernel, {}, None, _SCHEDULES, (0,))
+        first_of_size = {case.problem["K"]: case.problem for case in reversed(every)}
+        every = [case for case in every if case.problem == first_of_size[case.problem["K"]]]
         if kernel.description.persistent:
             every = [case for case in every if case.grid is not None]
         sizes = sorted({case.problem["K"] for case in every})

@@ -90,15 +90,18 @@ def _defaults(spec: GemmSpec) -> dict[str, int]:
 
 def verify_shapes(spec: GemmSpec) -> list[list[int]]:
     """Small M, N, K that reach every path: one and several K tiles, more than the ring holds, odd
-    counts, edge tiles on every side, one tile and several (and so no tile for some CTA)."""
+    counts, edge tiles on every side, one tile and several (and so no tile for some CTA), and for the
+    grouped order a second band, shorter than the first."""
     tile, depth = spec.tile, spec.pipe_depth
     if spec.scheduler.kind == "single":
         several = tile.k if spec.step == 1 else 3 * tile.k
         return [[tile.m, tile.n, tile.k], [tile.m - 3, tile.n - 8, several - 5], [1, 8, 1]]
+    group = spec.scheduler.group
     return [
         [tile.m, tile.n, tile.k],
         [tile.m - 3, tile.n + 8, tile.k * depth + 8],
         [2 * tile.m + 1, 2 * tile.n - 5, tile.k * (2 * depth + 1)],
+        *([[group * tile.m + 1, tile.n + 8, tile.k]] if group else []),
     ]
 
 

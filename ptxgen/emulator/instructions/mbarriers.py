@@ -12,7 +12,7 @@ from ptxgen.emulator.decode import Decode, Ends, Op, instruction
 from ptxgen.emulator.mbarrier import Mbarrier
 from ptxgen.emulator.memory import SHARED_RESERVED_BYTES
 from ptxgen.emulator.module import Address, Sink
-from ptxgen.emulator.values import MASK, Registers, Value, lane_value, lanes_of, mask_of
+from ptxgen.emulator.values import MASK, POISON32, Registers, Value, lane_value, lanes_of, mask_of
 from ptxgen.emulator.warp import Wait
 from ptxgen.errors import MachineError
 
@@ -226,6 +226,8 @@ def wait(d: Decode) -> Ends:
     slot, shift = barrier.slot, barrier.offset
 
     def ask(warp: Any, cta: Cta, offset: int, state: Mbarrier, lanes: int, value: int) -> bool:
+        if by_parity and value >> 1 == POISON32 >> 1:  # also after a flip
+            raise MachineError("uninitialised-read", "the phase that is waited for was never written")
         passed = state.test(value) if by_parity else state.test_state(value)
         if cta is not warp.cta:
             raise MachineError("out-of-bounds", "a wait on an mbarrier of another CTA")
