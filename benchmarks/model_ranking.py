@@ -13,15 +13,12 @@ import json
 import sys
 from pathlib import Path
 from statistics import geometric_mean, median
-from typing import Any
 
 from ptxgen.files import read_text
-from ptxgen.hardware.targets import TARGETS, Target
-from ptxgen.spec import GemmSpec, parse_settings
-from ptxgen.steps import step
+from ptxgen.hardware.targets import TARGETS
 from ptxgen.tuning.best import ranking
 from ptxgen.tuning.model import estimate
-from ptxgen.tuning.table import Entry, Problem, gpu_key
+from ptxgen.tuning.table import Entry, gpu_key, spec_of
 
 DEFAULT = Path(__file__).parent / "results" / "tune_h200.json"
 
@@ -35,7 +32,9 @@ def main() -> None:
     for name, found in data["finished"].items():
         problem = Entry.of(found["entry"], chip.name).problem
         timed = {
-            _spec(one, chip, problem): one for one in found["contestants"] if one["samples"] and one["grid"] is None
+            spec_of(one["spec"], chip.name): one
+            for one in found["contestants"]
+            if one["samples"] and one["grid"] is None
         }
         seconds = {spec: median(one["samples"][:2]) for spec, one in timed.items()}
         first = next((spec for _, spec in ranking(problem, chip.name, chip) if spec in seconds), None)
@@ -49,12 +48,6 @@ def main() -> None:
         correlations.append(correlation)
         print(f"{name:<28} {regret:>22.3f} {correlation:>18.2f} {len(seconds):>13}")
     print(f"{'mean':<28} {geometric_mean(regrets):>22.3f} {sum(correlations) / len(correlations):>18.2f}")
-
-
-def _spec(contestant: dict[str, Any], chip: Target, problem: Problem) -> GemmSpec:
-    base = step(contestant["step"], target=chip.name)
-    base = base.replace(operand_type=problem.operand_type, output_type=problem.output_type)
-    return parse_settings(base, tuple(contestant["settings"]))
 
 
 def _spearman(one: list[float], two: list[float]) -> float:

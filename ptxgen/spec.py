@@ -179,8 +179,7 @@ class GemmSpec:
 
         A choice that is added to the language later leaves the hashes of older specs as they are.
         """
-        settings = {name: value for name, value in self.settings().items() if value != _USUAL.get(name)}
-        text = json.dumps(settings, sort_keys=True, separators=(",", ":"))
+        text = json.dumps(self.chosen(), sort_keys=True, separators=(",", ":"))
         return hashlib.sha256(text.encode("ascii")).hexdigest()[:16]
 
     def replace(self, **changes: Any) -> GemmSpec:
@@ -208,6 +207,10 @@ class GemmSpec:
             else:
                 flat[item.name] = value
         return flat
+
+    def chosen(self) -> dict[str, Any]:
+        """The step, and every setting that is not the usual one of the language, by its dotted name."""
+        return {name: value for name, value in self.settings().items() if value != _USUAL.get(name)}
 
     def to_json(self) -> str:
         """Canonical JSON: sorted keys, no spaces, ASCII."""

@@ -20,7 +20,7 @@ from ptxgen.hardware.targets import Target
 from ptxgen.spec import GemmSpec
 from ptxgen.tuning.best import ranking
 from ptxgen.tuning.candidates import variations
-from ptxgen.tuning.table import Entry, Problem, changed
+from ptxgen.tuning.table import Entry, Problem, changed, spec_json
 
 FINALISTS = 3
 _BEHIND = 1.2
@@ -110,8 +110,7 @@ class Result:
             for mode, timing in self.final.items()
         }
         return {
-            "step": self.contestant.spec.step,
-            "settings": list(changed(self.contestant.spec)),
+            "spec": spec_json(self.contestant.spec),
             "grid": self.contestant.grid,
             "samples": self.samples,
             "left": self.left,

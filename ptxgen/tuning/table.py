@@ -19,7 +19,7 @@ from typing import Any
 from ptxgen.errors import PtxgenError
 from ptxgen.files import read_text
 from ptxgen.hardware.element_types import element_type
-from ptxgen.spec import GemmSpec, parse_settings, setting_text
+from ptxgen.spec import GemmSpec, setting_text
 from ptxgen.steps import step
 
 VERSION = 1
@@ -27,7 +27,6 @@ NEAR = 1.125
 """A measured problem answers for others whose every extent is within this factor of its own."""
 
 _OTHER_TYPE = 1e-3
-_TYPES = ("operand_type=", "output_type=")
 _FOLDER = Path(__file__).parent.parent / "tuned"
 
 
@@ -95,8 +94,7 @@ class Entry:
             "k": problem.k,
             "operand_type": problem.operand_type,
             "output_type": problem.output_type,
-            "step": self.spec.step,
-            "settings": [text for text in changed(self.spec) if not text.startswith(_TYPES)],
+            "spec": spec_json(self.spec),
             "hash": self.spec.hash,
             "grid": self.grid,
             "microseconds": {mode: round(value * 1e6, 3) for mode, value in self.seconds.items()},
@@ -105,8 +103,7 @@ class Entry:
     @classmethod
     def of(cls, data: Mapping[str, Any], target: str) -> Entry:
         problem = Problem(**{name: data[name] for name in ("m", "n", "k", "operand_type", "output_type")})
-        types = (f"operand_type={problem.operand_type}", f"output_type={problem.output_type}")
-        spec = parse_settings(step(data["step"], target=target), (*types, *data["settings"]))
+        spec = spec_of(data["spec"], target)
         seconds = {mode: value / 1e6 for mode, value in data["microseconds"].items()}
         return cls(problem=problem, spec=spec, grid=data["grid"], seconds=seconds)
 
@@ -168,6 +165,23 @@ class Table:
         lines = ",\n".join(f"    {json.dumps(entry.to_json())}" for entry in self.entries)
         text = json.dumps(head, indent=2)
         return f'{text[:-2]},\n  "entries": [\n{lines}\n  ]\n}}\n'
+
+
+def spec_json(spec: GemmSpec) -> dict[str, Any]:
+    """What is chosen in a spec but for its target: as little as says it all, whatever a step's usual choices become."""
+    nested: dict[str, Any] = {}
+    for name, value in spec.chosen().items():
+        head, _, tail = name.partition(".")
+        if tail:
+            nested.setdefault(head, {})[tail] = value
+        elif head != "target":
+            nested[head] = value
+    return nested
+
+
+def spec_of(data: Mapping[str, Any], target: str) -> GemmSpec:
+    """Inverse of spec_json. SpecError where such a kernel can no longer be built."""
+    return GemmSpec.from_json(json.dumps({**data, "target": target}))
 
 
 def changed(spec: GemmSpec) -> tuple[str, ...]:
