@@ -45,7 +45,12 @@ _STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,
 _BUFFERS = Axis("epilogue.staging_buffers", ("2", "3", "4"), first=True)
 
 AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
-    ("sm_90a", 10): (Axis("cluster", ("2x1x1", "1x2x1", "1x1x1")), _HOPPER_TILES, _STAGING),
+    ("sm_90a", 10): (
+        Axis("cluster", ("1x1x1", "2x1x1", "1x2x1")),
+        _HOPPER_TILES,
+        _STAGING,
+        Axis("dependent_launch", ("true", "false"), first=True),
+    ),
     ("sm_100a", 7): (
         Axis("tile", ("128x256x64", "128x192x64", "128x128x64", "128x64x64", "128x64x128", "128x32x128")),
         Axis("accumulators", ("2", "1")),
