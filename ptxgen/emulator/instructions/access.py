@@ -18,6 +18,7 @@ from ptxgen.emulator.memory import (
     GLOBAL_BASE,
     LOCAL_WINDOW,
     PARAM_WINDOW,
+    RANK_SHIFT,
     SHARED_RESERVED_BYTES,
     SHARED_WINDOW,
     Block,
@@ -218,21 +219,25 @@ def _base_of(memory: Any, block: Block) -> int:
 
 # -- whole warps in shared memory ---------------------------------------------------------------
 
-_PLANS: dict[int, dict[bytes, tuple[Any, int, int] | None]] = {1: {}, 2: {}, 4: {}, 8: {}, 16: {}}
+_Plan = tuple[Any, int, int, int]
+_PLANS: dict[int, dict[bytes, _Plan | None]] = {1: {}, 2: {}, 4: {}, 8: {}, 16: {}}
 _PLAN_LIMIT = 2048
 
 
-def shared_plan(addresses: Lanes, total: int) -> tuple[Any, int, int] | None:
-    """(word indices, lowest byte, end) of 32 aligned addresses; None when one is not aligned. Address
-    patterns of a kernel recur, so the result is cached by the addresses themselves."""
+def shared_plan(addresses: Lanes, total: int) -> _Plan | None:
+    """(word indices, lowest byte, end, CTA rank) of 32 aligned addresses; None when one is not aligned or lies in
+    another CTA. Address patterns of a kernel recur, so the result is cached by the addresses themselves."""
     plans = _PLANS[total]
     key = addresses.tobytes()
     if key in plans:
         return plans[key]
     plan = None
-    if not int(np.bitwise_or.reduce(addresses)) & (total - 1):
-        index = (addresses >> _SHIFT[total]).astype(np.intp)
-        plan = index, int(addresses.min()), int(addresses.max()) + total
+    low, high = int(addresses.min()), int(addresses.max())
+    rank = low >> RANK_SHIFT
+    if not int(np.bitwise_or.reduce(addresses)) & (total - 1) and high >> RANK_SHIFT == rank:
+        base = rank << RANK_SHIFT
+        index = ((addresses - np.uint32(base)) >> _SHIFT[total]).astype(np.intp)
+        plan = index, low - base, high - base + total, rank
     if len(plans) >= _PLAN_LIMIT:
         plans.clear()
     plans[key] = plan
@@ -251,8 +256,8 @@ def whole_warp(access: Access, r: Registers, write: bool) -> tuple[Cta, Any] | N
     if plan is None:
         return None
     cta: Cta = warp.cta
-    index, low, high = plan
-    if low < SHARED_RESERVED_BYTES or high > cta.smem_end:
+    index, low, high, rank = plan
+    if rank != cta.rank or low < SHARED_RESERVED_BYTES or high > cta.smem_end:
         return None
     if write and low < cta.barrier_high and high > cta.barrier_low:
         return None
