@@ -28,6 +28,9 @@ from ptxgen.steps.staging import GROUP
 class Epilogue:
     """A warpgroup stages its rows, swizzled as the tensor map of D wants; one thread stores them."""
 
+    returns_early = False
+    """Hands an accumulator back before its last slice is staged."""
+
     def __init__(self, builder: Builder, spec: GemmSpec, unit: MatrixUnit, schedule: Schedule) -> None:
         self._builder = builder
         self._spec = spec
@@ -128,7 +131,7 @@ class Epilogue:
             builder.integer("add.u32", self._row, self._schedule.m_coord, self._group_rows, comment="its rows of D")
         self._start_slices()
         self._each_slice(self._slice)
-        if self._empty:
+        if self._empty and not self.returns_early:
             self._hand_back(self._empty, fenced=self._writer.by_slices)
         if not self._writer.by_slices:
             self._hand_over()
@@ -231,7 +234,7 @@ class Epilogue:
     def _hand_over(self) -> None:
         """Staged rows become visible to the TMA store; where nothing else says so, the accumulator has been read."""
         self._publish_rows()
-        if self._writer.by_slices or not self._empty:
+        if (self._writer.by_slices or not self._empty) and not self.returns_early:
             self._unit.accumulator_read("barrier")
         self._sync("all rows are staged")
 

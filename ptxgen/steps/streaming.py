@@ -1,9 +1,4 @@
-"""Step 10's kernel: a pair whose epilogue keeps pace with its multipliers.
-
-The ring of staging buffers goes on from tile to tile, so that the first slice of a tile waits for no
-store but that of its own buffer, and an accumulator is handed back when its last slice is in registers,
-not when it is stored.
-"""
+"""Step 10's kernel on sm_100a: a pair that returns accumulators early, and choices beyond the tutorial."""
 
 from __future__ import annotations
 
@@ -28,7 +23,9 @@ _WIDE_STORES = (8, 8)
 
 
 class StreamingEpilogue(Epilogue):
-    """Slices of accumulators in tensor memory that never stop for a tile's beginning or end."""
+    """Slices of an accumulator in tensor memory, which is handed back when the last one is in registers."""
+
+    returns_early = True
 
     def __init__(self, builder: Builder, spec: GemmSpec, unit: MatrixUnit, schedule: Schedule) -> None:
         super().__init__(builder, spec, unit, schedule)
@@ -37,27 +34,21 @@ class StreamingEpilogue(Epilogue):
             self.barriers = ()
 
     def staging_free(self) -> None:
-        """Each staging buffer is waited for in its turn."""
+        if not self._direct:
+            super().staging_free()
 
     def drain(self) -> None:
         if not self._direct:
             super().drain()
 
     def store_tile(self) -> None:
-        builder, unit = self._builder, self._unit
-        builder.emit(Section(comment="epilogue"))
-        unit.accumulator_ready()
-        if self._direct:
-            self._writer.start()
-            self._each_slice(self._slice_direct)
+        if not self._direct:
+            super().store_tile()
             return
-        if self._spec.consumers > 1:
-            self._row = builder.register("store_m_coord", GROUP)
-            builder.integer("add.u32", self._row, self._schedule.m_coord, self._group_rows, comment="its rows of D")
-        column = builder.register("slice_n_coord", GROUP)
-        builder.integer("mov.b32", column, self._schedule.n_coord, comment="first column of the slice")
+        self._builder.emit(Section(comment="epilogue"))
+        self._unit.accumulator_ready()
         self._writer.start()
-        self._each_slice(self._slice)
+        self._each_slice(self._slice_direct)
 
     def _in_registers(self, number: int, suffix: str) -> None:
         """After the last slice the accumulator may be overwritten."""
@@ -72,11 +63,6 @@ class StreamingEpilogue(Epilogue):
         builder.compare("eq.u32", is_last, builder.registers["slice"], last, comment="nothing more to read")
         with builder.guard("accumulator_kept", is_last, comment="slices remain"):
             self._hand_back(self._empty)
-
-    def _hand_over(self) -> None:
-        """Staged rows become visible to the TMA store; the accumulator went its own way."""
-        self._publish_rows()
-        self._sync("all rows are staged, the next buffer is free")
 
 
 class StreamingPairKernel(PairKernel):
