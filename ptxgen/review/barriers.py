@@ -37,6 +37,11 @@ class Barriers:
         texts = ["?" if count is None else str(count) for count in self.counts]
         return texts[0] if len(set(texts)) == 1 else ", ".join(texts)
 
+    @property
+    def nameless(self) -> bool:
+        """Whether the text has no name for it, but only its address."""
+        return self.name.startswith(_NAMELESS)
+
     def label(self, address: int) -> str:
         """The name of one of them."""
         if len(self.addresses) == 1:
@@ -104,8 +109,8 @@ def _only_waited_for(groups: Sequence[Barriers], at: int, uses: Sequence[Use]) -
         not any(use.barriers is here and use.action not in ("init", "end", "wait") for use in uses)
         and any(use.barriers is here and use.action == "wait" for use in uses)
         and here.addresses[0] == before.addresses[-1] + MBARRIER_BYTES
-        and here.name.startswith(_NAMELESS)
-        and before.name.startswith(_NAMELESS)
+        and here.nameless
+        and before.nameless
         and before.counts[0] == here.counts[0]
     )
 

@@ -60,7 +60,8 @@ def _account(account: Account) -> Iterator[str]:
     phases = ""
     if account.phases is not None:
         same = len(set(account.phases)) == 1
-        phases = f", {account.phases[0] if same else ', '.join(map(str, account.phases))} phases"
+        counts = str(account.phases[0]) if same else ", ".join(map(str, account.phases))
+        phases = f", {counts} phase{'' if counts == '1' else 's'}"
     count = f"{account.count} arrival{'' if account.count == '1' else 's'} a phase"
     where = f" at {at}" if at and at not in account.name else ""
     init = f", initialised by {account.init}" if account.init else ""

@@ -148,14 +148,20 @@ class Facts:
         )
 
     def _barriers(self) -> Group:
+        """mbarriers that have no name but their address are numbered, so that one that only moved is the same."""
         groups, uses = uses_of(self.structure)
-        found = {}
+        found: Group = {}
+        names: dict[str, str] = {}
         for group in groups:
             size = f"{len(group.addresses)} barriers, " if len(group.addresses) > 1 else ""
-            found[group.name] = f"{size}{group.count_text} arrival{'s' if group.count_text != '1' else ''} a phase"
+            place = f", at {group.addresses[0]}" if group.nameless else ""
+            name = f"mbarrier {sum(one.startswith('mbarrier ') for one in names.values()) + 1}"
+            names[group.name] = name if group.nameless else group.name
+            plural = "" if group.count_text == "1" else "s"
+            found[names[group.name]] = f"{size}{group.count_text} arrival{plural} a phase{place}"
         for use in uses:
             if use.action == "expect":
-                name = "an mbarrier" if use.barriers is None else use.barriers.name
+                name = "an mbarrier" if use.barriers is None else names[use.barriers.name]
                 count = "bytes not known" if use.number is None else f"{use.number} bytes"
                 found[f"{name}, announced by {use.site.role or 'all warps'}"] = count
         return found

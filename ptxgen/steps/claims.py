@@ -186,7 +186,7 @@ class TileClaims:
                     "xor.b32", before, phase, 1, comment="of the answer before it; before the first, passed"
                 )
                 self._wait("wait_read", read, before, "every role of both CTAs has read the slot", cluster=True)
-                with builder.guard("claimed_by_one", elected, comment=ONE_LANE):
+                with builder.guard("claim_issued", elected, comment=ONE_LANE):
                     builder.emit(
                         ClaimCluster(
                             slot=at(slot),

@@ -103,6 +103,16 @@ def test_one_register_too_many_is_a_change_among_renamings(numbered: Source) -> 
     assert [lines[pair.old - 1].split()[0] for pair in changed if pair.old] == ["and.b32"]
 
 
+def test_nameless_barriers_that_moved_are_the_same(numbered: Source) -> None:
+    text = re.sub(r", 655(36|44|52|60);", lambda match: f", {65500 + int(match[1]) + 1024};", numbered.text)
+    found = compare(numbered, source(text), ptxas=False, run=False)
+    barriers = [str(change) for change in found.changes if change.group == "barriers"]
+    assert barriers == [
+        "mbarrier 1: 2 barriers, 1 arrival a phase, at 65536 -> 2 barriers, 1 arrival a phase, at 66560",
+        "mbarrier 2: 2 barriers, 1 arrival a phase, at 65552 -> 2 barriers, 1 arrival a phase, at 66576",
+    ]
+
+
 def test_hunks_are_grouped_by_role_and_named_after_their_ops() -> None:
     found = compare(read_source("step:7"), read_source("step:7,pipe_depth=4"), ptxas=False, run=False)
     roles = [role for role, _ in found.hunks.by_role]

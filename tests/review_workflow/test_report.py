@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import re
+import resource
 import shutil
 import subprocess
+import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
@@ -157,6 +159,19 @@ def test_command_writes_page_and_trace(tmp_path: Path, capsys: pytest.CaptureFix
     assert json.loads(trace.read_text())["traceEvents"]
     assert run(["report", "step:4", "-o", str(tmp_path / "no" / "page.html")]) == 2
     assert "folder is missing" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+def test_a_page_takes_seconds(tmp_path: Path) -> None:
+    """The command for step 7 takes at most five seconds of processor time; it is three where nothing else runs."""
+    command = [sys.executable, "-c", "from ptxgen.commands import main; main()", "report", "step:7", "-o"]
+    found = []
+    for _ in range(2):
+        before = resource.getrusage(resource.RUSAGE_CHILDREN)
+        subprocess.run([*command, str(tmp_path / "page.html")], capture_output=True, check=True)
+        after = resource.getrusage(resource.RUSAGE_CHILDREN)
+        found.append(after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime)
+    assert min(found) <= 5.0
 
 
 def browse(page: Path, folder: Path) -> tuple[list[str], list[str]]:
