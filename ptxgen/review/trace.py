@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
+from math import prod
 
 from ptxgen.device.arrays import Matrix, make_matrix
 from ptxgen.device.choice import chip_for
@@ -77,7 +78,7 @@ def record(
 ) -> Trace:
     """Runs a kernel once with all its events kept.
 
-    `problem` is by default the last of the description's `verify` sizes; a persistent kernel then runs in
+    `problem` is by default the largest of the description's `verify` sizes; a persistent kernel then runs in
     one CTA or cluster, so that it shows how phases carry over from tile to tile. The inputs are small
     integers, the same in every call; `only` picks the events that are kept. With `check` the report holds the
     checker's findings. Raises PtxError, LaunchError or NotSupportedError.
@@ -113,10 +114,10 @@ def record(
 
 
 def small_problem(description: LaunchDescription) -> dict[str, int]:
-    """The last of a description's `verify` sizes; LaunchError where it has none."""
+    """The one of a description's `verify` sizes with the most work; LaunchError where it has none."""
     if not description.verify:
         raise LaunchError("the launch description has no sizes to verify; give -m, -n and -k")
-    m, n, k = description.verify[-1]
+    m, n, k = max(description.verify, key=prod)
     return description.problem(M=m, N=n, K=k)
 
 
