@@ -119,7 +119,7 @@ RULES = _rules(
      "PTX ISA 9.1 §9.7.16.11 (tcgen05.fence); compilers leave it out, and their kernels run right"),
     ("descriptor-constant", "warning", "machine",
      "a matrix descriptor of tcgen05.mma lacks the constant in bits 46 to 48",
-     "PTX ISA 9.1 §9.7.16.4.1; JAX's Mosaic GPU leaves it out, and its kernels run right"),
+     "PTX ISA 9.1 §9.7.16.4.1; JAX's Mosaic GPU leaves it out"),
     ("missing-wait-ld", "warning", "machine", "registers of a tcgen05.ld are used with no tcgen05.wait::ld before",
      "PTX ISA 9.1 §9.7.16.8 (tcgen05.wait); hardware holds the use up, compilers rely on it"),
     ("missing-mbarrier-init-fence", "warning", "checker",
