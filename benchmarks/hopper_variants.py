@@ -36,18 +36,11 @@ _STUCK_SECONDS = 30
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Variant:
-    """A step with settings, and the number of CTAs it is launched with (None: one an SM).
-
-    With the setting dependent_launch it is also launched as a dependent of the kernel before.
-    """
+    """A step with settings, and the number of CTAs it is launched with (None: one an SM)."""
 
     step: int = 10
     settings: tuple[str, ...] = ()
     ctas: int | None = None
-
-    @property
-    def programmatic(self) -> bool:
-        return "dependent_launch=true" in self.settings
 
 
 def _variant(text: str, *, step: int = 10, ctas: int | None = None) -> Variant:
@@ -57,24 +50,33 @@ def _variant(text: str, *, step: int = 10, ctas: int | None = None) -> Variant:
 _SLICES = "pipe_depth=4 epilogue.staging=slices"
 VARIANTS = {
     "step 7": _variant("", step=7),
-    "alone": _variant("cluster=1x1x1"),
-    "along m": _variant("cluster=2x1x1"),
-    "along n": _variant("cluster=1x2x1"),
-    "along m, 128 CTAs": _variant("cluster=2x1x1", ctas=128),
-    "along m, group 4": _variant("cluster=2x1x1 scheduler.group=4"),
-    "along m, group 16": _variant("cluster=2x1x1 scheduler.group=16"),
-    "along m, Hilbert 16": _variant("cluster=2x1x1 scheduler.order=hilbert scheduler.group=16"),
-    "along m, 4 stages, 2 buffers": _variant(f"cluster=2x1x1 {_SLICES} epilogue.staging_buffers=2"),
-    "along m, 4 buffers": _variant("cluster=2x1x1 epilogue.staging=slices epilogue.staging_buffers=4"),
-    "along m, K 128": _variant("cluster=2x1x1 tile.k=128 pipe_depth=2 epilogue.staging=slices"),
-    "256 x 128, along m": _variant("cluster=2x1x1 tile=256x128x64"),
-    "256 x 128, along n, 4 stages": _variant(f"cluster=1x2x1 tile=256x128x64 {_SLICES}"),
-    "turns, 128 x 128": _variant("cluster=2x1x1 consumer_tiles=own tile=128x128x64 pipe_depth=5"),
-    "turns, 64 x 256": _variant("cluster=2x1x1 consumer_tiles=own tile=64x256x64 pipe_depth=4"),
-    "along m, A stays in L2": _variant("cluster=2x1x1 a_cache=evict_last b_cache=evict_first"),
-    "along m, B stays in L2": _variant("cluster=2x1x1 a_cache=evict_first b_cache=evict_last"),
-    "along m, sleep 1 us": _variant("cluster=2x1x1 suspend_ns=1000"),
-    "along m, dependent": _variant("cluster=2x1x1 dependent_launch=true"),
+    "alone": _variant("dependent_launch=false"),
+    "along m": _variant("dependent_launch=false cluster=2x1x1"),
+    "along n": _variant("dependent_launch=false cluster=1x2x1"),
+    "along m, 128 CTAs": _variant("dependent_launch=false cluster=2x1x1", ctas=128),
+    "along m, group 4": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=4"),
+    "along m, group 16": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=16"),
+    "along m, Hilbert 16": _variant("dependent_launch=false cluster=2x1x1 scheduler.order=hilbert scheduler.group=16"),
+    "along m, 4 stages, 2 buffers": _variant(
+        f"dependent_launch=false cluster=2x1x1 {_SLICES} epilogue.staging_buffers=2"
+    ),
+    "along m, 4 buffers": _variant(
+        "dependent_launch=false cluster=2x1x1 epilogue.staging=slices epilogue.staging_buffers=4"
+    ),
+    "along m, K 128": _variant("dependent_launch=false cluster=2x1x1 tile.k=128 pipe_depth=2 epilogue.staging=slices"),
+    "256 x 128, along m": _variant("dependent_launch=false cluster=2x1x1 tile=256x128x64"),
+    "256 x 128, along n, 4 stages": _variant(f"dependent_launch=false cluster=1x2x1 tile=256x128x64 {_SLICES}"),
+    "turns, 128 x 128": _variant(
+        "dependent_launch=false cluster=2x1x1 consumer_tiles=own tile=128x128x64 pipe_depth=5"
+    ),
+    "turns, 64 x 256": _variant("dependent_launch=false cluster=2x1x1 consumer_tiles=own tile=64x256x64 pipe_depth=4"),
+    "along m, A stays in L2": _variant("dependent_launch=false cluster=2x1x1 a_cache=evict_last b_cache=evict_first"),
+    "along m, B stays in L2": _variant("dependent_launch=false cluster=2x1x1 a_cache=evict_first b_cache=evict_last"),
+    "along m, sleep 1 us": _variant("dependent_launch=false cluster=2x1x1 suspend_ns=1000"),
+    "along m, dependent": _variant("cluster=2x1x1"),
+    "alone, dependent": _variant(""),
+    "alone, dependent, group 16": _variant("scheduler.group=16"),
+    "alone, dependent, 4 buffers": _variant("epilogue.staging=slices epilogue.staging_buffers=4"),
 }
 
 
@@ -153,8 +155,7 @@ class Arms:
         right: Any = None
         for name in list(self.kernels):
             d = self.library.matrix(m, n, self.type, "nan", 0)
-            programmatic = VARIANTS[name].programmatic
-            call = self.kernels[name].prepare(a, b, out=d, grid=self._grid(name), programmatic=programmatic)
+            call = self.kernels[name].prepare(a, b, out=d, grid=self._grid(name))
             call.launch()
             progress(f"{name} at {m} x {n} x {k}")
             self.torch.cuda.synchronize()

@@ -116,20 +116,22 @@ class Kernel:
         cast: bool = False,
         copy: bool = False,
         grid: Extent | None = None,
-        programmatic: bool = False,
+        programmatic: bool | None = None,
     ) -> None:
         """As a call, with the result in `out`: an M x N array of the output type.
 
         A NumPy `out` may have any strides. With arrays on a GPU nothing is allocated or waited for, unless
         `copy` or `cast` has something to do, so that a launch may be captured into a CUDA graph; `stream` is
         a stream of torch or cupy, a handle, or what has `__cuda_stream__`; `programmatic` lets the kernel
-        begin before its predecessor has ended, which only a kernel with griddepcontrol may. With a
+        begin before its predecessor has ended, which only a kernel with griddepcontrol may (None: where
+        its spec has dependent_launch). With a
         `stream` that is not their library's current one, torch keeps the arrays' memory until it is
         done with them; elsewhere the caller does.
         """
         numpy = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and isinstance(out, np.ndarray)
         if not numpy and (direct := self._direct) is not None:
-            direct.launch(a, b, out, stream=stream, copy=copy, cast=cast, grid=grid, programmatic=programmatic)
+            early = self._may_begin_early(programmatic)
+            direct.launch(a, b, out, stream=stream, copy=copy, cast=cast, grid=grid, programmatic=early)
             return
         a, b, problem = self._operands(a, b, cast=cast)
         wanted = numpy_type(self.description.buffer(self.expectation.d).element_type)
@@ -143,7 +145,7 @@ class Kernel:
         out[...] = d
 
     def prepare(
-        self, a: Any, b: Any, *, out: Any, grid: Extent | None = None, programmatic: bool = False
+        self, a: Any, b: Any, *, out: Any, grid: Extent | None = None, programmatic: bool | None = None
     ) -> PreparedCall:
         """All of `launch` but the launch, for arrays on a GPU: `prepare(a, b, out=d).launch(stream)`.
 
@@ -151,7 +153,12 @@ class Kernel:
         """
         if self._direct is None:
             raise LaunchError(f"{self.device.properties.name} launches on NumPy arrays only: call launch()")
-        return self._direct.prepare(a, b, out, grid=grid, programmatic=programmatic)
+        return self._direct.prepare(a, b, out, grid=grid, programmatic=self._may_begin_early(programmatic))
+
+    def _may_begin_early(self, programmatic: bool | None) -> bool:
+        if programmatic is None:
+            return self.spec is not None and self.spec.dependent_launch
+        return programmatic
 
     def execute(
         self,

@@ -99,7 +99,7 @@ _STREAMING: Mapping[str, Any] = {
 _TARGET_CHOICES: dict[tuple[str, int], Mapping[str, Any]] = {
     ("sm_90a", 7): {**_LARGE, "pipe_depth": 3},
     ("sm_100a", 10): _STREAMING,
-    ("sm_90a", 10): {**_LARGE, "pipe_depth": 3, "cluster": (2, 1, 1)},
+    ("sm_90a", 10): {**_LARGE, "pipe_depth": 3, "dependent_launch": True},
 }
 
 

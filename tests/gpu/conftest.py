@@ -61,7 +61,7 @@ def kernel(device: CudaDevice) -> Callable[..., ptxgen.Kernel]:
     kernels: dict[Any, ptxgen.Kernel] = {}
 
     def get(step: int, **choices: Any) -> ptxgen.Kernel:
-        if step == 7 and choices.get("output_type") == "f32":
+        if step >= 7 and choices.get("output_type") == "f32":
             choices.setdefault("epilogue", {"staging": "slices"})  # a whole f32 tile does not fit beside the ring
         key = step, *((name, str(value)) for name, value in choices.items())
         if key not in kernels:

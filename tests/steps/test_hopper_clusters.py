@@ -28,24 +28,27 @@ def spec(**changes: Any) -> GemmSpec:
 SMALL: dict[str, Any] = {"tile": {"m": 128, "n": 64, "k": 64}, "consumers": 2}
 SPECS = {
     "usual": spec(),
+    "usual along m": spec(cluster=(2, 1, 1)),
     "along m": spec(cluster=(2, 1, 1), pipe_depth=2, **SMALL),
     "along n": spec(cluster=(1, 2, 1), pipe_depth=3, **SMALL),
     "alone": spec(cluster=(1, 1, 1), **SMALL),
-    "256 rows": spec(tile={"m": 256, "n": 128}),
+    "256 rows": spec(cluster=(2, 1, 1), tile={"m": 256, "n": 128}),
     "256 rows along n": spec(tile={"m": 256, "n": 128}, cluster=(1, 2, 1)),
-    "slices": spec(pipe_depth=4, epilogue={"staging": "slices"}),
-    "two slices": spec(pipe_depth=4, epilogue={"staging": "slices", "slice_n": 32, "staging_buffers": 2}),
-    "panels": spec(tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2),
+    "slices": spec(cluster=(2, 1, 1), pipe_depth=4, epilogue={"staging": "slices"}),
+    "two slices": spec(
+        cluster=(2, 1, 1), pipe_depth=4, epilogue={"staging": "slices", "slice_n": 32, "staging_buffers": 2}
+    ),
+    "panels": spec(cluster=(2, 1, 1), tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2),
     "panels along n": spec(tile={"m": 64, "n": 32, "k": 128}, consumers=1, pipe_depth=2, cluster=(1, 2, 1)),
-    "turns": spec(consumer_tiles="own", tile={"m": 64, "n": 64}, pipe_depth=3),
+    "turns": spec(cluster=(2, 1, 1), consumer_tiles="own", tile={"m": 64, "n": 64}, pipe_depth=3),
     "turns alone": spec(consumer_tiles="own", tile={"m": 64, "n": 64}, pipe_depth=2, cluster=(1, 1, 1)),
-    "turns, 128 rows": spec(consumer_tiles="own", tile={"m": 128, "n": 128}, pipe_depth=5),
+    "turns, 128 rows": spec(cluster=(2, 1, 1), consumer_tiles="own", tile={"m": 128, "n": 128}, pipe_depth=5),
     "turns, slices": spec(
         consumer_tiles="own", pipe_depth=4, cluster=(1, 2, 1), tile={"m": 64, "n": 256}, epilogue={"staging": "slices"}
     ),
-    "hints": spec(a_cache="evict_last", b_cache="evict_first", suspend_ns=1000, **SMALL),
-    "hilbert": spec(scheduler={"order": "hilbert", "group": 2}, dependent_launch=True, **SMALL),
-    "no swizzle": spec(tile={"m": 64, "n": 48, "k": 32}, consumers=1, operand_swizzle=16),
+    "hints": spec(cluster=(2, 1, 1), a_cache="evict_last", b_cache="evict_first", suspend_ns=1000, **SMALL),
+    "hilbert": spec(cluster=(2, 1, 1), scheduler={"order": "hilbert", "group": 2}, dependent_launch=False, **SMALL),
+    "no swizzle": spec(cluster=(2, 1, 1), tile={"m": 64, "n": 48, "k": 32}, consumers=1, operand_swizzle=16),
 }
 
 
@@ -132,15 +135,15 @@ class Unmet(MulticastKernel):
 )
 def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> None:
     with pytest.raises(ProgramError, match=rule):
-        check(_wgmma(broken(spec())))
+        check(_wgmma(broken(spec(cluster=(2, 1, 1)))))
 
 
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
         ({"cluster": (2, 2, 1)}, r"cluster=\(2, 2, 1\) is not built yet for step 10"),
-        ({"scheduler": {"kind": "grid"}}, "clusters of 2 need persistent CTAs"),
-        ({"tile": {"n": 248}}, "248 rows of B in 2 parts"),
+        ({"cluster": (2, 1, 1), "scheduler": {"kind": "grid"}}, "clusters of 2 need persistent CTAs"),
+        ({"cluster": (2, 1, 1), "tile": {"n": 248}}, "248 rows of B in 2 parts"),
         ({"tile": {"n": 128}, "consumers": 1, "consumer_tiles": "own"}, "two consumers of step 10 take turns"),
         ({"consumer_tiles": "own"}, "tile 128 x 256 on 1 warpgroups: 256 accumulator registers"),
         ({"a_cache": "evict_lat"}, "unknown a_cache 'evict_lat'"),
