@@ -22,7 +22,7 @@ from ptxgen.emulator import Finding
 
 HARDWARE_NOTE = "run on a GPU: only numbers, and memory around the outputs, were checked"
 CHECKED_NOTE = "checked as executed: machine rules, races, proxy and tcgen05 fences, barrier phases, numbers"
-DEFAULT_BUDGET = 20_000_000
+DEFAULT_BUDGET = 5_000_000
 
 
 @click.command()

@@ -112,6 +112,11 @@ class Engine:
 
     # -- issue and completion -------------------------------------------------------------------
 
+    @property
+    def issued(self) -> int:
+        """Operations so far, where all get an id."""
+        return self._next_id
+
     def reserve(self) -> int:
         """An id for an operation whose issue takes several steps."""
         self._next_id += 1

@@ -40,6 +40,10 @@ _MEETINGS = frozenset({"pair", "barrier", "cluster-barrier"})
 """Waits for other warps to come to the same place. Where there are no others, a half of a pair is the cause."""
 
 _MAX_FINDINGS = 100
+_MOST_PENDING = 10_000
+_MOST_OBSERVED = 60_000
+"""Asynchronous operations of a cluster, pending ones and, where they are observed, all: what is known of them grows
+with their square, so a loop that issues them without end would fill the memory before it has used up a budget."""
 _IDLE_ROUNDS = 20_000
 _IDLE_INSTRUCTIONS = 5_000_000
 """Warps that only sleep or spin for so long, with no effect on anything, are deadlocked."""
@@ -167,10 +171,15 @@ class Unit:
         return False
 
     def _check_budget(self, warp: Warp) -> None:
-        budget = self.launch.instruction_budget
+        budget, used = self.launch.instruction_budget, ""
         if budget is not None and self.instructions > budget:
-            line = self._line_of(warp.current)
-            raise Stop(self.finding("instruction-budget", f"instruction budget of {budget} exhausted", warp, line))
+            used = f"instruction budget of {budget} exhausted"
+        elif len(self.engine.pending) > _MOST_PENDING:
+            used = f"more than {_MOST_PENDING} asynchronous operations are pending"
+        elif self.observed and self.engine.issued > _MOST_OBSERVED:
+            used = f"more than {_MOST_OBSERVED} asynchronous operations in a cluster are not followed"
+        if used:
+            raise Stop(self.finding("instruction-budget", used, warp, self._line_of(warp.current)))
 
     def _line_of(self, fragment: Fragment) -> int:
         if fragment.wait is not None:

@@ -68,17 +68,17 @@ def mutate(text: str, draw: random.Random) -> str:
     return text[:start] + "".join(a + b for a, b in zip(pieces, gaps, strict=True))
 
 
-def run(text: str, name: str, policy: str, seed: int) -> str:
+def run(text: str, name: str, policy: str, seed: int, budget: int = BUDGET, size: int = 0) -> str:
     """What became of a mutated text: "clean", the rules found, or the class of the error."""
     original = (GENERATED / name).read_text()
     description = launch_in_header(original, name)
     assert description is not None
     try:
         device = EmulatedDevice(
-            chip_for(ptx_target(text, name)), policy=policy, seed=seed, workers=1, check=True, instruction_budget=BUDGET
+            chip_for(ptx_target(text, name)), policy=policy, seed=seed, workers=1, check=True, instruction_budget=budget
         )
         kernel = Kernel(text, description, device, name=name)
-        m, n, k = description.verify[0]
+        m, n, k = description.verify[size]
         grid = (description.cluster[0], 1, 1) if description.persistent else None
         launch = kernel.plan(description.problem(M=m, N=n, K=k), grid=grid)
         inputs = {
@@ -111,6 +111,19 @@ def test_a_hundred_mutated_texts() -> None:
     outcomes = check(range(100))
     assert {"clean", "PtxError"} <= outcomes
     assert any("-" in outcome for outcome in outcomes), "no mutation was found by a rule"
+
+
+def test_operations_without_end_are_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A commit inside the loop that waits for it: what is known of it would fill the memory before the budget is
+    used up."""
+    monkeypatch.setattr("ptxgen.emulator.unit._MOST_PENDING", 300)
+    name = "sm_100a/step6.ptx"
+    lines = (GENERATED / name).read_text().split("\n")
+    (commit,) = (number for number, line in enumerate(lines) if line.strip().startswith("tcgen05.commit"))
+    label = lines.index("wait_mma:")
+    lines[label + 1] = lines[label + 1].partition("//")[0] + lines[commit]
+    lines[commit] = ""
+    assert "instruction-budget" in run("\n".join(lines), name, "late", 0, budget=1_000_000, size=1)
 
 
 @pytest.mark.slow
