@@ -4,7 +4,7 @@
     python mosaic_kernels.py KERNEL M N K FOLDER
 
 writes FOLDER/kernel.ptx and FOLDER/launch.json. D[M, N] = A[M, K] · B[N, K]ᵀ in f16, with M a multiple of 256, N of
-128 and K of 64.
+128 and K of 64. KERNEL is "once" or "cancelling", or "library": JAX's own product, of a B[K, N].
 """
 
 import json
@@ -132,6 +132,15 @@ def product(m, n, k, *, cancelling):
     )
 
 
+def library_product(a, b):
+    from jax.experimental.pallas.ops.gpu import blackwell_matmul_mgpu as library
+
+    config = library.TuningConfig(
+        tile_m=ROWS, tile_n=COLUMNS // 2, tile_k=DEPTH, max_concurrent_steps=STAGES, collective=True, epilogue_tile_n=32
+    )
+    return library.matmul_kernel(a, b, config)
+
+
 def compile_for_b200(function, *shapes):
     """Compiles for a device that is not there; the compiler leaves its text where MOSAIC_GPU_DUMP_TO says."""
     import jax
@@ -150,7 +159,10 @@ def main(kernel, m, n, k, folder):
     os.environ |= {"JAX_PLATFORMS": "cpu", "MOSAIC_GPU_DUMP_PTX": "1", "MOSAIC_GPU_DUMP_MLIR_PASSES": "1"}
     os.environ["MOSAIC_GPU_DUMP_TO"] = folder
     m, n, k = int(m), int(n), int(k)
-    compile_for_b200(product(m, n, k, cancelling=kernel == "cancelling"), (m, k), (n, k))
+    if kernel == "library":
+        compile_for_b200(library_product, (m, k), (k, n))
+    else:
+        compile_for_b200(product(m, n, k, cancelling=kernel == "cancelling"), (m, k), (n, k))
     (text,) = Path(folder).glob("*.ptx")
     (passes,) = Path(folder).glob("*.mlir-passes.log")
     launch = r"gpu.launch_func .* threads in \(%c(\d+), .* dynamic_shared_memory_size %c(\d+)_i32"

@@ -51,13 +51,15 @@ class Mosaic:
 
     module: Any
     size: Size
+    library: bool
     threads: int
     dynamic_smem_bytes: int
 
     @property
     def grid(self) -> tuple[int, int, int]:
         m, n, _ = self.size
-        return (2 * (m // 256), n // 128, 1)
+        across, down = m // 256, n // 128
+        return (2 * across * down, 1, 1) if self.library else (2 * across, down, 1)
 
     def checker(self) -> Checker:
         smem_bytes = target("sm_100a").smem_per_sm_bytes
@@ -72,10 +74,16 @@ class Mosaic:
         a, b = (random.integers(-8, 9, (rows, k)).astype(np.float16) for rows in (m, n))
         memory = GlobalMemory()
         maps = b""
-        for name, values, rows in (("A", a, 128), ("B", b, 64), ("D", np.full((m, n), np.nan, np.float16), 128)):
+        width = 32 if self.library else 64
+        matrices = (
+            ("A", a, 128, 64),
+            ("B", np.ascontiguousarray(b.T) if self.library else b, 64, 64),
+            ("D", np.full((m, n), np.nan, np.float16), 128, width),
+        )
+        for name, values, rows, columns in matrices:
             buffer = memory.allocate(values.nbytes, name=name)
             buffer.data[:] = np.frombuffer(values.tobytes(), np.uint8)
-            maps += encode(tiles(buffer.address, values.shape[0], values.shape[1], rows))
+            maps += encode(tiles(buffer.address, values.shape[0], values.shape[1], rows, columns))
         report = Machine(chip=target("sm_100a"), memory=memory, workers=1, **options).launch(
             self.module,
             entry=next(iter(self.module.entries)),
@@ -90,15 +98,15 @@ class Mosaic:
         return bool(np.array_equal(got, wanted)), report.findings
 
 
-def tiles(address: int, rows: int, columns: int, box_rows: int) -> TensorMap:
-    """A matrix as 8 x 64 tiles: columns, rows, column tiles, row tiles; `box_rows` of one column tile are copied."""
+def tiles(address: int, rows: int, columns: int, box_rows: int, width: int) -> TensorMap:
+    """A matrix as 8 x `width` tiles: columns, rows, column tiles, row tiles; a box is `box_rows` of a column tile."""
     return TensorMap(
         element_type=element_type("f16"),
         address=address,
-        dims=(64, 8, columns // 64, rows // 8),
-        strides_bytes=(2 * columns, 128, 16 * columns),
-        box=(64, 8, 1, box_rows // 8),
-        swizzle=Swizzle.B128,
+        dims=(width, 8, columns // width, rows // 8),
+        strides_bytes=(2 * columns, 2 * width, 16 * columns),
+        box=(width, 8, 1, box_rows // 8),
+        swizzle=Swizzle.B128 if width == 64 else Swizzle.B64,
     )
 
 
@@ -120,7 +128,9 @@ def mosaic(tmp_path_factory: pytest.TempPathFactory) -> Any:
             subprocess.run(command, check=True, capture_output=True, timeout=300)
             text = (folder / "kernel.ptx").read_text()
             launch = json.loads((folder / "launch.json").read_text())
-            compiled[kernel, size] = Mosaic(load_module(text, name=f"mosaic {kernel}"), size, **launch)
+            compiled[kernel, size] = Mosaic(
+                load_module(text, name=f"mosaic {kernel}"), size, kernel == "library", **launch
+            )
         return compiled[kernel, size]
 
     return compile_kernel
@@ -145,3 +155,22 @@ def test_what_is_found(mosaic: Any, kernel: str, policy: str) -> None:
     found = checker.conclude(findings)
     assert [str(finding) for finding in found if finding.severity == "error"] == []
     assert {finding.rule for finding in found} == FOUND | LAST[kernel]
+
+
+@pytest.mark.parametrize(("policy", "seed"), [("eager", 0), ("late", 0), ("random", 0)])
+def test_the_product_of_jax_itself(mosaic: Any, policy: str, seed: int) -> None:
+    """It is right, but leaves its last store behind."""
+    right, findings = mosaic("library", (512, 256, 256))(policy=policy, seed=seed)
+    assert right
+    assert {finding.rule for finding in findings if finding.severity == "error"} <= {"exit-with-pending-async"}
+
+
+def test_jax_asks_for_the_next_cluster_before_its_other_cta_has_read_the_answer(mosaic: Any) -> None:
+    """CTA 1's threads say only to their own CTA that they have read it; CTA 0 asks for both."""
+    library = mosaic("library", (512, 256, 256))
+    checker = library.checker()
+    right, findings = library(policy="late", observers=(checker,))
+    assert right
+    races = [finding for finding in checker.conclude(findings) if finding.rule == "smem-race"]
+    assert races
+    assert all("try_cancel" in finding.text for finding in races)
