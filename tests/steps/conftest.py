@@ -51,12 +51,33 @@ def _specs(draw: DrawFn) -> GemmSpec | None:
             "unroll": hopper or draw(st.booleans()),
         },
     }
+    if base.step == 10:
+        changes |= _beyond(draw, hopper, changes)
     try:
         spec = base.replace(**changes)
         slice_n = draw(st.sampled_from((None, *epilogue_slices(spec))))
         return spec.replace(epilogue={"slice_n": slice_n})
     except SpecError:
         return None
+
+
+def _beyond(draw: DrawFn, hopper: bool, changes: dict[str, Any]) -> dict[str, Any]:
+    """Choices of step 10 only."""
+    found: dict[str, Any] = {
+        "a_cache": draw(st.sampled_from(("evict_first", "evict_normal", "evict_last"))),
+        "b_cache": draw(st.sampled_from(("evict_first", "evict_normal", "evict_last"))),
+        "suspend_ns": draw(st.sampled_from((None, 1, 1000))),
+        "dependent_launch": draw(st.booleans()),
+    }
+    if draw(st.booleans()):
+        side = draw(st.sampled_from((2, 4, 8, 16, 32, 64)))
+        found["scheduler"] = {"kind": "persistent", "order": "hilbert", "group": side}
+    if hopper:
+        found["cluster"] = draw(st.sampled_from(((1, 1, 1), (2, 1, 1), (1, 2, 1))))
+        if changes["consumers"] == 2 and draw(st.booleans()):
+            found["consumer_tiles"] = "own"
+            found["tile"] = {**changes["tile"], "m": changes["tile"]["m"] // 2}
+    return found
 
 
 @pytest.fixture(scope="session")

@@ -13,6 +13,8 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 
+import ptxgen
+from ptxgen.device.emulated import EmulatedDevice
 from ptxgen.errors import SpecError
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Hex, Register
@@ -105,6 +107,16 @@ def test_no_value_overflows_at_the_largest_problem() -> None:
         found = located(64, m, n, ids)
         assert all(0 <= row < m and 0 <= column < n for row, column in found)
         assert len(set(found)) == len(ids)
+
+
+@pytest.mark.parametrize("kind", ["persistent", "clc"])
+def test_pairs_of_sm_100a_walk_it_too(kind: str) -> None:
+    scheduler = {"kind": kind, "order": "hilbert", "group": 2, "depth": 2 if kind == "clc" else None}
+    spec = step(10).replace(tile={"n": 32}, pipe_depth=2, scheduler=scheduler)
+    rng = np.random.default_rng(0)
+    a, b = (rng.integers(-5, 6, (rows, 40)).astype(np.float16) for rows in (1100, 130))
+    d = ptxgen.compile(spec, device=EmulatedDevice("sm_100a", policy="random", seed=1, workers=1))(a, b)
+    np.testing.assert_array_equal(d, (a.astype(np.float64) @ b.astype(np.float64).T).astype(np.float16))
 
 
 @pytest.mark.parametrize(
