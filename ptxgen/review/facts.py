@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections import Counter
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 from ptxgen.device.description import LaunchDescription, TensorMapArgument, launch_in_header
 from ptxgen.device.expression import Expression
@@ -45,10 +45,7 @@ class Facts:
     @cached_property
     def edited(self) -> bool:
         """Whether the text is not what its spec generates now."""
-        from ptxgen.render import render
-        from ptxgen.steps import unchecked
-
-        return self.spec is not None and render(unchecked(self.spec)) != self.source.text
+        return self.spec is not None and _generated(self.spec) != self.source.text
 
     @cached_property
     def groups(self) -> dict[str, Group]:
@@ -175,6 +172,15 @@ class Facts:
                 elif one.operand not in found:
                     found[one.operand] = one.meaning
         return found
+
+
+@lru_cache(maxsize=4)
+def _generated(spec: GemmSpec) -> str:
+    """The text of a spec; both sides of a comparison often have the same one."""
+    from ptxgen.render import render
+    from ptxgen.steps import unchecked
+
+    return render(unchecked(spec))
 
 
 def facts_of(source: Source, *, ptxas: bool = True) -> Facts:
