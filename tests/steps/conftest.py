@@ -22,8 +22,13 @@ def _specs(draw: DrawFn) -> GemmSpec | None:
         draw(st.sampled_from([item.number for item in STEPS.values() if target in item.targets])), target=target
     )
     hopper, specialized = target == "sm_90a", base.roles == "specialized"
+    beyond = base.step == 10 and not hopper
     order = draw(st.sampled_from(("row_major", "grouped")))
-    staging = "tile" if base.epilogue.store == "direct" else draw(st.sampled_from(("tile", "slices")))
+    store = draw(st.sampled_from(("tma", "direct"))) if beyond else base.epilogue.store
+    staging = "tile" if store == "direct" else draw(st.sampled_from(("tile", "slices")))
+    kind = base.scheduler.kind
+    if base.step > 2:
+        kind = draw(st.sampled_from(("grid", "persistent", *(("clc",) if beyond else ()))))
     consumers = base.consumers
     if specialized and (hopper or base.step == 10):
         consumers = draw(st.sampled_from((1, 2)))
@@ -41,15 +46,19 @@ def _specs(draw: DrawFn) -> GemmSpec | None:
         "consumers": consumers,
         "accumulators": draw(st.sampled_from((1, 2))) if specialized and not hopper else 1,
         "scheduler": {
-            "kind": base.scheduler.kind if base.step <= 2 else draw(st.sampled_from(("grid", "persistent"))),
+            "kind": kind,
             "order": order,
             "group": draw(st.integers(1, 40)) if order == "grouped" else None,
+            "depth": draw(st.sampled_from((None, 2, 3, 4))) if kind == "clc" else None,
         },
         "epilogue": {
+            "store": store,
             "staging": staging,
             "staging_buffers": draw(st.integers(1, 4)) if staging == "slices" else 1,
             "unroll": hopper or draw(st.booleans()),
         },
+        "setmaxnreg": beyond and draw(st.booleans()),
+        "dependent_launch": beyond and draw(st.booleans()),
     }
     if base.step == 10:
         changes |= _beyond(draw, hopper, changes)
