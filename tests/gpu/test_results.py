@@ -94,6 +94,48 @@ def test_more_than_2_31_elements_of_a(step: int, kernel: KernelOf, torch: Any, o
         assert torch.equal(d[rows], a[rows].float() @ b.float().T)
 
 
+CHOICES: dict[str, dict[str, Any]] = {
+    "along m": {"cluster": (2, 1, 1)},
+    "along n": {"cluster": (1, 2, 1)},
+    "256 rows, slices": {
+        "cluster": (1, 2, 1),
+        "tile": {"m": 256, "n": 128},
+        "pipe_depth": 4,
+        "epilogue": {"staging": "slices"},
+    },
+    "turns": {"cluster": (2, 1, 1), "consumer_tiles": "own", "tile": {"n": 128}, "pipe_depth": 5},
+    "turns alone": {"consumer_tiles": "own", "tile": {"m": 64}, "pipe_depth": 4},
+    "Hilbert, hints": {
+        "cluster": (2, 1, 1),
+        "scheduler": {"order": "hilbert", "group": 4},
+        "a_cache": "evict_first",
+        "b_cache": "evict_last",
+        "suspend_ns": 1000,
+    },
+    "small tiles": {"cluster": (2, 1, 1), "consumers": 1, "tile": {"m": 64, "n": 128}, "pipe_depth": 8},
+}
+
+
+@pytest.mark.parametrize("name", CHOICES)
+def test_choices_of_step_10(name: str, kernel: KernelOf, torch: Any, operands: Any, reference: Any) -> None:
+    """One tile and none for the cluster's other CTA, several tiles a CTA, and a thousand launches that agree."""
+    call = kernel(10, **CHOICES[name])
+    for m, n, k in (*SHAPES, (2600, 2300, 200)):
+        a, b = operands(m, n, k)
+        for ctas in (2, 132):
+            assert torch.equal(call(a, b, grid=(ctas, 1, 1)), reference(a, b).half()), (m, n, k, ctas)
+    a, b = operands(1100, 1030, 1000, kind="normal")
+    first = call(a, b)
+    out = torch.empty_like(first)
+    prepared = call.prepare(a, b, out=out)
+    different = torch.zeros((), dtype=torch.int64, device="cuda")
+    for _ in range(1000):
+        out.fill_(float("nan"))
+        prepared.launch()
+        different += (out.view(torch.int16) != first.view(torch.int16)).any()
+    assert int(different) == 0
+
+
 @pytest.mark.parametrize("step", STEPS)
 def test_runs_are_bit_identical(step: int, kernel: KernelOf, torch: Any, operands: Any) -> None:
     a, b = operands(1024, 1024, 512, kind="normal")
