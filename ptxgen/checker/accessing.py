@@ -58,7 +58,7 @@ def _acquire_location(cluster: Cluster, event: events.Access) -> None:
     warp = cluster.warp(event)
     for view in warp.change(event.lanes):
         if event.order in ("acquire", "acq_rel", "sc"):
-            cluster.learn(warp, view, known, (_place(event),), cluster.paths.of((event.line,)))
+            cluster.learn(warp, view, known, (_place(event),), cluster.paths.of_line(event.line))
         else:
             view.pending = known if view.pending is None else merge(view.pending, known)
 
@@ -69,7 +69,7 @@ def _release_location(cluster: Cluster, event: events.Access) -> None:
     brought = cluster.released(warp, event.lanes, order)
     place = _place(event)
     held = cluster.locations.get(place, cluster.nothing)
-    path = cluster.paths.of((event.line,))
+    path = cluster.paths.of_line(event.line)
     cluster.locations[place] = cluster.gather(held, brought, warp.number, place, path)
 
 

@@ -26,7 +26,7 @@ _Reading = tuple[Agents, Ranges, int]
 _FEW = 8
 _LANES = np.arange(32, dtype=np.int32)
 _STEPS = np.arange(32)
-_CHUNK_BYTES = 1 << 18
+_CHUNK_BYTES = 1 << 20
 
 
 class SharedMemory(Memory):

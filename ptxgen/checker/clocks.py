@@ -44,6 +44,7 @@ class Paths:
         self._sets: list[frozenset[int]] = [frozenset()]
         self._numbers: dict[frozenset[int], int] = {frozenset(): 0}
         self._sums: dict[tuple[int, int], int] = {}
+        self._lines: dict[int, int] = {}
         self._needed: set[int] = set()
         self.ran_lines: set[int] = set()
         self.needed_lines: set[int] = set()
@@ -55,6 +56,13 @@ class Paths:
     def of(self, lines: Iterable[int]) -> int:
         """The path that consists of these lines."""
         return self._number(frozenset(lines))
+
+    def of_line(self, line: int) -> int:
+        """The path that consists of one line."""
+        number = self._lines.get(line)
+        if number is None:
+            number = self._lines[line] = self._number(frozenset((line,)))
+        return number
 
     def _number(self, lines: frozenset[int]) -> int:
         number = self._numbers.get(lines)

@@ -115,7 +115,7 @@ def fence(cluster: Cluster, event: events.Fence) -> None:
 
 
 def _proxy_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
-    value = warp.end_epoch(cluster.paths.of((event.line,)))
+    value = warp.end_epoch(cluster.paths.of_line(event.line))
     for view in warp.change(event.lanes):
         view.proxied, view.bridge = max(view.proxied, value), view.clock
 
@@ -164,7 +164,7 @@ def _hands_over(cluster: Cluster, view: View) -> bool:
 def _memory_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
     """fence.{acq_rel, sc, …} and membar: what relaxed operations brought counts from here, what they
     pass on is what is known here."""
-    path = cluster.paths.of((event.line,))
+    path = cluster.paths.of_line(event.line)
     views = warp.change(event.lanes)
     for view in views:
         if view.pending is not None:
@@ -211,7 +211,7 @@ def _wait_for_warpgroup(cluster: Cluster, event: events.WaitGroup, warp: Warp) -
         reached = merge(reached, cluster.executed(share.clock))
         _credit(cluster, share, warp, event.line)
     sources = [share.warp for share in shares]
-    path = cluster.paths.of((event.line,))
+    path = cluster.paths.of_line(event.line)
     for view in warp.change(event.lanes):
         cluster.learn(warp, view, reached, sources, path)
         view.clock = view.clock.with_operations(bits, bits)

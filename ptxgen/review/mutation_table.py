@@ -43,7 +43,11 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"(mbarrier\.arrive|tcgen05\.commit)", r"deleted", ("deadlock",)),
     (r"(mbarrier\.arrive|tcgen05\.commit)", r"next stage", _OTHER_BARRIER),
     (r"tcgen05\.commit", r"plain arrive", ("stage-released-early", "read-before-complete")),
-    (r"mbarrier\.try_wait.*the stage is free", r"deleted", (*_RACES, "commit-after-exit")),
+    (
+        r"mbarrier\.try_wait.*the stage is free",
+        r"deleted",
+        (*_RACES, "arrive-count-exceeded", "exit-with-pending-async", "commit-after-exit"),
+    ),
     (r"mbarrier\.try_wait", r"deleted", _RACES),
     (r"mbarrier\.try_wait", r"", ("exit-with-pending-async", *_OTHER_BARRIER)),
     (r"tcgen05\.alloc", r"", ("uninitialised-read",)),
@@ -55,6 +59,7 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"cp\.async\.bulk\.(wait|commit)_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
     (r"wgmma\.", r"", ("wgmma-register-hazard", "stage-released-early")),
     (r"bar\.sync", r"", _RACES),
+    (r"barrier\.cluster\.arrive", r"relaxed", ("relaxed-barrier-before-exit", "exit-with-pending-async", *_RACES)),
     (r"barrier\.cluster\.arrive", r"", ("exit-with-pending-async", "barrier-not-initialised", *_RACES)),
     (
         r"barrier\.cluster\.wait",
