@@ -7,6 +7,7 @@ from functools import lru_cache
 TENSOR_LOAD = "TMA load"
 TENSOR_STORE = "TMA store"
 BULK_COPY = "bulk copy"
+CLAIM = "cluster claim"
 MMA = "MMA"
 COMMIT = "commit"
 GROUP_WAIT = "wait for a group"
@@ -31,7 +32,7 @@ ARITHMETIC = "arithmetic"
 SYNCHRONISATION = (
     MBARRIER_INIT, MBARRIER_ARRIVE, MBARRIER_WAIT, NAMED_BARRIER, CLUSTER_BARRIER, FENCE, COMMIT, GROUP_WAIT,
 )  # fmt: skip
-WORK = (TENSOR_LOAD, TENSOR_STORE, BULK_COPY, MMA, TMEM_LOAD, TMEM_STORE)
+WORK = (TENSOR_LOAD, TENSOR_STORE, BULK_COPY, MMA, TMEM_LOAD, TMEM_STORE, CLAIM)
 """What shows in a pipeline's outline."""
 
 # The first prefix that fits decides.
@@ -71,6 +72,7 @@ _PREFIXES = (
     ("fence.", FENCE),
     ("membar", FENCE),
     ("griddepcontrol", FENCE),
+    ("clusterlaunchcontrol.try_cancel", CLAIM),
     ("st.shared", SHARED_STORE),
     ("stmatrix", SHARED_STORE),
     ("ld.shared", SHARED_LOAD),

@@ -58,7 +58,7 @@ def outline(structure: Structure, uses: Sequence[Use]) -> tuple[RoleOutline, ...
 _WORK = {
     kinds.TENSOR_LOAD: "TMA loads", kinds.BULK_COPY: "bulk copies", kinds.MMA: "MMAs", kinds.TMEM_STORE: "TMEM stores",
     kinds.TMEM_LOAD: "TMEM loads", kinds.SHARED_STORE: "SMEM stores", kinds.TENSOR_STORE: "TMA stores",
-    kinds.GLOBAL_ACCESS: "GMEM accesses",
+    kinds.GLOBAL_ACCESS: "GMEM accesses", kinds.CLAIM: "cluster claims",
 }  # fmt: skip
 
 

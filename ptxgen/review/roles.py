@@ -111,7 +111,7 @@ def _jobs(spots: Sequence[Spot], plain: Mapping[str, str]) -> set[str]:
             jobs.add(job)
         elif kind in (kinds.TENSOR_LOAD, kinds.BULK_COPY):
             jobs.add("load")
-        elif spot.opcode.startswith("clusterlaunchcontrol.try_cancel"):
+        elif kind == kinds.CLAIM:
             jobs.add(_SCHEDULE)
         elif kind == kinds.MMA:
             jobs.add("multiply")

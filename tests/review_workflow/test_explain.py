@@ -168,6 +168,15 @@ def test_mbarriers_in_another_cta_are_known_by_their_names(name: str) -> None:
             ),
         ),
         (
+            str(Path(__file__).parents[2] / "generated" / "sm_100a" / "step10_clc.ptx"),
+            (
+                "storer (warps 0 to 7): TMEM loads, SMEM stores, TMA stores (warps 0, 4)",
+                "multiplier (warps 8, 9): MMAs",
+                "producer (warp 10): TMA loads",
+                "scheduler (warp 11): cluster claims",
+            ),
+        ),
+        (
             "step:7@sm_90a",
             (
                 "producer (warp 0): TMA loads",
