@@ -140,7 +140,10 @@ def test_each_warpgroup_reads_its_own_rows_of_a() -> None:
         assert f"from {starts[0]} or {starts[1]} + 49152 x i" in "\n".join(line_lines(found, line))
 
 
-@pytest.mark.parametrize("name", ["step:8", "step:9", "step:10@sm_90a"])
+GENERATED = Path(__file__).parents[2] / "generated"
+
+
+@pytest.mark.parametrize("name", ["step:8", "step:9", str(GENERATED / "sm_90a" / "step10_along_m.ptx")])
 def test_mbarriers_in_another_cta_are_known_by_their_names(name: str) -> None:
     found = explain(read_source(name), run=False)
     assert all(use.barriers is not None for use in found.uses)
@@ -168,7 +171,7 @@ def test_mbarriers_in_another_cta_are_known_by_their_names(name: str) -> None:
             ),
         ),
         (
-            str(Path(__file__).parents[2] / "generated" / "sm_100a" / "step10_clc.ptx"),
+            str(GENERATED / "sm_100a" / "step10_clc.ptx"),
             (
                 "storer (warps 0 to 7): TMEM loads, SMEM stores, TMA stores (warps 0, 4)",
                 "multiplier (warps 8, 9): MMAs",
