@@ -140,7 +140,7 @@ def in_its_forms(text: str) -> str:
     body = re.sub(r"(?m)^\s*prefetch\.tensormap.*$", "", body)
     body = re.sub(r"mov\.b64 (%\w+), (\w+_map);", r"mov.b32 %moved, \2; cvt.u64.u32 \1, %moved;", body)
     body = re.sub(
-        r"mad\.lo\.u32 %tmem_row, %warp, 2097152, %tmem;",
+        r"mad\.lo\.u32 %tmem_row, %warp, 0x200000, %tmem;",
         "shl.b32 %tmem_row, %warp, 21; add.u32 %tmem_row, %tmem_row, %tmem;",
         body,
     )
