@@ -88,10 +88,7 @@ def _ptxgen(bench: Bench, operands: Any, outputs: Any, size: tuple[int, int, int
     target = f"sm_{bench.device.properties.chip.capability[0]}0a"
     choice = ptxgen.best(*size, target=target, operand_type=kind, device=bench.device)
     kernel = ptxgen.compile(choice.spec, bench.device)
-    calls = [
-        kernel.prepare(a, b, out=d, grid=choice.grid, programmatic=choice.programmatic).launch
-        for (a, b), d in zip(operands, outputs, strict=True)
-    ]
+    calls = [kernel.prepare(a, b, out=d, grid=choice.grid).launch for (a, b), d in zip(operands, outputs, strict=True)]
     from ptxgen.tuning.search import Contestant
 
     grid = None if choice.grid is None else choice.grid[0]

@@ -41,7 +41,7 @@ _DEFAULT_SIZES = (1024, 2048, 4096, 8192)
     show_default=True,
     help="How the last ones are timed; the least product of the times wins.",
 )
-@click.option("--rounds", type=click.IntRange(min=1), default=2, show_default=True, help="Of the final, in each mode.")
+@click.option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Of the final, in each mode.")
 @click.option("--pause", type=click.FloatRange(min=0), help="Seconds before a burst of the final (default: 1).")
 @click.option("--load", type=click.FloatRange(min=0), help="Seconds of load before a sustained round (default: 2).")
 @click.option("--minutes", type=click.FloatRange(min=0), help="Begin no problem after this time; run again to go on.")

@@ -62,13 +62,12 @@ class GpuArena:
         kernel = self._kernels.get(contestant.spec)
         grid = None if contestant.grid is None else (contestant.grid, 1, 1)
         out = self._new_output()
-        programmatic = contestant.spec.dependent_launch
-        kernel.prepare(self._a, self._b, out=out, grid=grid, programmatic=programmatic).launch()
+        kernel.prepare(self._a, self._b, out=out, grid=grid).launch()
         event = self._device.create_event()
         event.record(0)
         event.synchronize(_FIRST_LAUNCH_SECONDS, str(contestant))
         event.close()
-        timed = kernel.prepare(self._a, self._b, out=self._d, grid=grid, programmatic=programmatic)
+        timed = kernel.prepare(self._a, self._b, out=self._d, grid=grid)
         self._launches[contestant.key] = lambda turn: timed.launch()
         return self._check(out)
 

@@ -41,11 +41,6 @@ class Choice:
     others: tuple[GemmSpec, ...] = ()
 
     @property
-    def programmatic(self) -> bool:
-        """Whether it gains from `kernel.launch(..., programmatic=True)`: to begin before its predecessor has ended."""
-        return self.spec.dependent_launch
-
-    @property
     def tflops(self) -> float:
         """TFLOP/s at `seconds`."""
         return self.problem.flop / self.seconds / 1e12

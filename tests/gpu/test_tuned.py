@@ -28,8 +28,7 @@ TORCH = {"f16": "float16", "bf16": "bfloat16", "f32": "float32"}
 
 
 def launch(kernel: ptxgen.Kernel, a: Any, b: Any, out: Any, grid: int | None) -> Any:
-    programmatic = kernel.spec is not None and kernel.spec.dependent_launch
-    return kernel.prepare(a, b, out=out, grid=None if grid is None else (grid, 1, 1), programmatic=programmatic)
+    return kernel.prepare(a, b, out=out, grid=None if grid is None else (grid, 1, 1))
 
 
 @pytest.mark.parametrize("choice", CHOICES.values(), ids=CHOICES)
