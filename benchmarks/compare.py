@@ -6,7 +6,8 @@
 
 Needs torch and a GPU; arms that are not installed are left out, and the file says so. Every arm's result is checked
 on an output of NaN before it is timed. A file that exists is added to, a case at a time, so that a comparison may be
-broken off and split over several runs. Ratios are of arms of one case, which ran side by side; docs/performance.md discusses them.
+broken off and split over several runs. Ratios are of arms of one case, which ran side by side;
+docs/performance.md discusses them.
 """
 
 from __future__ import annotations
