@@ -177,10 +177,10 @@ def merge(first: Clock, second: Clock) -> Clock:
 def _merge_lanes(first: Lanes, second: Lanes, warps: tuple[int, ...]) -> Lanes:
     if first is second or not second:
         return first
-    lanes = dict(first)
-    for thread, value in second.items():
-        if value > lanes.get(thread, 0):
-            lanes[thread] = value
+    new = {thread: value for thread, value in second.items() if value > first.get(thread, 0)}
+    if not new:
+        return first
+    lanes = first | new
     return {thread: value for thread, value in lanes.items() if value >> _PATH_BITS > warps[thread >> 5] >> _PATH_BITS}
 
 
