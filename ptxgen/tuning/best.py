@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from ptxgen.errors import PtxgenError
@@ -38,7 +38,7 @@ class Choice:
     seconds: float
     estimate: Estimate
     why: str
-    others: tuple[GemmSpec, ...] = ()
+    others: tuple[GemmSpec, ...] = field(default=(), repr=False)
 
     @property
     def tflops(self) -> float:

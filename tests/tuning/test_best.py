@@ -277,3 +277,9 @@ def test_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     data = json.loads(capsys.readouterr().out)
     assert (data["basis"], data["grid"], data["step"], data["tflops"]) == ("measured", [128, 1, 1], 7, 800.0)
     assert "pipe_depth=2" in data["settings"]
+
+
+def test_a_choice_prints_itself_without_the_others() -> None:
+    choice = best(4096, 4096, 4096, target="sm_90a")
+    assert choice.others
+    assert repr(choice).count("GemmSpec(") == 1
