@@ -280,6 +280,6 @@ def test_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_a_choice_prints_itself_without_the_others() -> None:
-    choice = best(4096, 4096, 4096, target="sm_90a")
+    choice = ptxgen.best(4096, 4096, 4096, target="sm_90a")
     assert choice.others
     assert repr(choice).count("GemmSpec(") == 1
