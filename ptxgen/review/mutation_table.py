@@ -37,9 +37,12 @@ _RACES = (
 _OTHER_BARRIER = ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)
 _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"mbarrier\.init", r"deleted", ("barrier-not-initialised",)),
+    (r"mbarrier\.init.*answer_read", r"one arrival more", ("deadlock", "tx-count-mismatch")),
     (r"mbarrier\.init", r"one arrival more", ("deadlock",)),
+    (r"mbarrier\.arrive\.expect_tx.*slot_answered", r"bytes", ("tx-count-mismatch", "uninitialised-read")),
     (r"mbarrier\.arrive\.expect_tx", r"16 bytes", ("tx-count-mismatch",)),
     (r"mbarrier\.arrive\.expect_tx", r"without the bytes", ("read-before-complete",)),
+    (r"mbarrier\.arrive.*%slot_leader_answer_read", r"deleted", ("deadlock", "tx-count-mismatch")),
     (r"(mbarrier\.arrive|tcgen05\.commit)", r"deleted", ("deadlock",)),
     (r"(mbarrier\.arrive|tcgen05\.commit)", r"next stage", _OTHER_BARRIER),
     (r"tcgen05\.commit", r"plain arrive", ("stage-released-early", "read-before-complete")),
@@ -48,12 +51,18 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
         r"deleted",
         (*_RACES, "arrive-count-exceeded", "exit-with-pending-async", "commit-after-exit"),
     ),
+    (
+        r"mbarrier\.try_wait.*%slot_answer",
+        r"deleted|flipped",
+        ("deadlock", "tx-count-mismatch", "uninitialised-read", *_RACES),
+    ),
     (r"mbarrier\.try_wait", r"deleted", _RACES),
     (r"mbarrier\.try_wait", r"", ("exit-with-pending-async", *_OTHER_BARRIER)),
     (r"tcgen05\.alloc", r"", ("uninitialised-read",)),
     (r"tcgen05\.dealloc", r"", ("tmem-leak",)),
     (r"tcgen05\.fence", r"", ("missing-tcgen05-fence",)),
     (r"tcgen05\.wait::ld", r"", ("missing-wait-ld",)),
+    (r"fence\.proxy\.async.*this thread's read", r"", ("generic-read-then-async-write",)),
     (r"fence\.proxy\.async", r"", ("missing-proxy-fence",)),
     (r"fence\.mbarrier_init", r"", ("missing-mbarrier-init-fence",)),
     (r"cp\.async\.bulk\.(wait|commit)_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
@@ -67,7 +76,8 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
         ("named-barrier-mismatch", "exit-with-pending-async", "barrier-not-initialised", *_RACES),
     ),
 )
-"""Opcode and mutation (patterns; the first that fits counts) and the rules of which one has to be found."""
+"""Opcode and mutation (patterns; the first that fits counts) and the rules of which one has to be found. An answer that
+has not come is a read of memory that was never written, or 16 bytes that are still expected while all wait."""
 
 _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     (
