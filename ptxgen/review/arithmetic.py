@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from functools import lru_cache
 
@@ -153,6 +154,8 @@ def _wrap(value: int | PerThread, bits: int, signed: bool = False) -> int | PerT
     if isinstance(value, int):
         value &= mask
         return value - (mask + 1) if signed and value & half else value
+    if min(value) >= 0 and max(value) <= (mask >> 1 if signed else mask):
+        return value
     if signed:
         return tuple(v - (mask + 1) if (v := each & mask) & half else v for each in value)
     return tuple(each & mask for each in value)
@@ -170,7 +173,7 @@ def _multiply(a: Known, b: Known) -> Number | None:
     factor, other = (b, a) if a.step else (a, b)
     if other.step and not isinstance(factor.value, int):
         return None
-    value = lift(lambda x, y: x * y, [a.value, b.value])
+    value = lift(operator.mul, [a.value, b.value])
     step = other.step * abs(factor.value) if isinstance(factor.value, int) else 0
     return None if value is None else Number(value, step)
 
@@ -185,11 +188,11 @@ def _field(a: int, position: int, count: int) -> int:
 
 
 _FUNCTIONS: dict[str, Callable[..., int]] = {
-    "and": lambda a, b: a & b,
-    "or": lambda a, b: a | b,
-    "xor": lambda a, b: a ^ b,
-    "not": lambda a: ~a,
-    "neg": lambda a: -a,
+    "and": operator.and_,
+    "or": operator.or_,
+    "xor": operator.xor,
+    "not": operator.invert,
+    "neg": operator.neg,
     "abs": abs,
     "min": min,
     "max": max,
@@ -197,7 +200,7 @@ _FUNCTIONS: dict[str, Callable[..., int]] = {
     "div": _truncated_div,
     "rem": lambda a, b: a - b * _truncated_div(a, b),
     "bfe": _field,
-    "cvt": lambda a: a,
+    "cvt": operator.pos,
 }
 
 

@@ -6,8 +6,11 @@ threads for which it may hold. What depends on a launch (sizes, block indices, m
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import compress, repeat
 from math import gcd
 
 from ptxgen.emulator.module import (
@@ -78,7 +81,7 @@ def join(one: Known, other: Known) -> Known:
         return one
     if not (isinstance(one, Number) and isinstance(other, Number) and one.of is other.of):
         return None
-    apart = lift(lambda a, b: a - b, [one.value, other.value])
+    apart = lift(operator.sub, [one.value, other.value])
     if apart is None:
         return None
     step = gcd(one.step, other.step, *([apart] if isinstance(apart, int) else apart))
@@ -119,10 +122,16 @@ def of_threads(value: Known, threads: int) -> Known:
     """What is known for the threads of a bit mask alone: one number where they agree, else one for each of them."""
     if not isinstance(value, Number) or isinstance(value.value, int):
         return value
-    mine = tuple(number for thread, number in enumerate(value.value) if threads >> thread & 1)
+    mine = tuple(compress(value.value, _selectors(threads, len(value.value))))
     if not mine:
         return value
-    return Number(mine if len(set(mine)) > 1 else mine[0], value.step, value.of)
+    return Number(mine[0] if mine.count(mine[0]) == len(mine) else mine, value.step, value.of)
+
+
+@lru_cache(maxsize=64)
+def _selectors(threads: int, count: int) -> tuple[int, ...]:
+    """The first bits of a mask, one by one."""
+    return tuple(threads >> thread & 1 for thread in range(count))
 
 
 def address_value(operand: Operand, state: State, context: Context) -> Number | None:
@@ -158,12 +167,10 @@ def lift(function: Callable[..., int], values: list[int | PerThread]) -> int | P
     try:
         if all(isinstance(value, int) for value in values):
             return function(*values)
-        count = next(len(value) for value in values if not isinstance(value, int))
-        columns = [(value,) * count if isinstance(value, int) else value for value in values]
-        result = tuple(map(function, *columns))
+        result = tuple(map(function, *(repeat(value) if isinstance(value, int) else value for value in values)))
     except (ZeroDivisionError, ValueError):
         return None
-    return result[0] if len(set(result)) == 1 else result
+    return result[0] if result.count(result[0]) == len(result) else result
 
 
 def add(a: Number, b: Number, sign: int = 1) -> Number | None:
@@ -171,5 +178,5 @@ def add(a: Number, b: Number, sign: int = 1) -> Number | None:
         if a.of is not None or sign < 0:
             return None
         a, b = b, a
-    value = lift(lambda x, y: x + sign * y, [a.value, b.value])
+    value = lift(operator.add if sign > 0 else operator.sub, [a.value, b.value])
     return None if value is None else Number(value, gcd(a.step, b.step), a.of)
