@@ -97,13 +97,14 @@ class Memory(ABC):
             if low:
                 self._judge([low], numbers, cells, where, lanes, agent, first_writes, second_writes)
             return
-        if low >= 0 and top < SETS and isinstance(agent, Access) and not self._cluster.paths.cta_scoped:
-            view = agent.view
-            if top >> 5 < view.settled:
-                key = (agent.line, view.settled_path)
-                if key in self._seen:
-                    return
-                self._seen.add(key)
+        if low >= 0 and top < SETS and not self._cluster.paths.cta_scoped:
+            if isinstance(agent, Access):
+                view = agent.view
+                if top >> 5 < view.settled:
+                    key = (agent.line, view.settled_path)
+                    if key in self._seen:
+                        return
+                    self._seen.add(key)
             if self._all_known(numbers, agent):
                 return
         self._judge(distinct(numbers), numbers, cells, where, lanes, agent, first_writes, second_writes)
@@ -161,10 +162,13 @@ class Memory(ABC):
         chosen = [one for one in raw if not wanted.isdisjoint(members(one))]
         return self.describe(cells, where, np.isin(numbers, chosen))
 
-    def _all_known(self, numbers: Numbers, agent: Access) -> bool:
-        """Whether the agent knows every one of these accesses for all lanes of its warp."""
-        accesses, clock, order = self._cluster.accesses, agent.view.clock, self._cluster.order
-        return all(order.knows_whole(clock, accesses[access]) for access in np.unique(numbers >> 5).tolist() if access)
+    def _all_known(self, numbers: Numbers, agent: Agent) -> bool:
+        """Whether every one of these accesses is ordered before the agent for all lanes of its warp."""
+        accesses, order = self._cluster.accesses, self._cluster.order
+        firsts = [accesses[number] for number in np.unique(numbers >> 5).tolist() if number]
+        if isinstance(agent, Access):
+            return all(order.knows_whole(agent.view.clock, first) for first in firsts)
+        return all(order.knows_whole_proxied(agent.clock, first) for first in firsts)
 
     # -- readers ---------------------------------------------------------------------------------
 

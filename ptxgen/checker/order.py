@@ -86,6 +86,14 @@ class Order:
         self._paths.need(path_of(value))
         return True
 
+    def knows_whole_proxied(self, clock: Clock, first: Access) -> bool:
+        """The same, and that a proxy fence came after it."""
+        value = clock.proxied[first.warp]
+        if epoch_of(value) < first.epoch:
+            return False
+        self._paths.need(path_of(value))
+        return self.knows_whole(clock, first)
+
     def _knows(self, clock: Clock, first: Access, lane: int) -> bool:
         value = clock.knows(first.warp, lane)
         if epoch_of(value) < first.epoch:
@@ -122,11 +130,8 @@ class Order:
         """Asynchronous operations that use the async proxy also need a proxy fence; for their tensor maps see
         tensor_maps.py."""
         clock = second.clock
-        value = clock.proxied[first.warp]
-        if epoch_of(value) >= first.epoch:
-            self._paths.need(path_of(value))
-            if self.knows_whole(clock, first):
-                return self._in_scope(first, second, clock.warps[first.warp])
+        if self.knows_whole_proxied(clock, first):
+            return self._in_scope(first, second, clock.warps[first.warp])
         worst = ORDERED
         if second.reads_map and first.uniform and first.warp == second.warp and first.lanes >> second.lane & 1:
             return worst  # tensormap.cp_fenceproxy: its warp copies as one, and each lane comes after that

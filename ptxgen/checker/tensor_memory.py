@@ -10,7 +10,7 @@ import numpy.typing as npt
 from ptxgen.checker.memory import Memory
 from ptxgen.checker.operations import TENSOR_MEMORY_ACCESSES, Operation
 from ptxgen.checker.order import ORDERED, Access, Agent, SameLane, Verdict
-from ptxgen.checker.shadow import Cells, Where
+from ptxgen.checker.shadow import Cells, Numbers, Where
 
 if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
@@ -34,6 +34,10 @@ class TensorMemory(Memory):
         if (first | stop) % cells.granule:
             cells.refine(1)
         self.touch(cells, (columns, (first // cells.granule, stop // cells.granule)), agent, write)
+
+    def _all_known(self, numbers: Numbers, agent: Agent) -> bool:
+        """What comes after an allocation is judged one by one: an operation needs its own fence."""
+        return isinstance(agent, Access) and super()._all_known(numbers, agent)
 
     def _judge_first_access(self, first: Access, lanes: list[int], second: Agent, same_lane: SameLane) -> Verdict:
         """The first is an allocation."""
