@@ -63,7 +63,8 @@ def test_panels_cover_the_tile_exactly(specs: SearchStrategy[GemmSpec], data: Da
     staging = plan.staging
     assert staging.panels * staging.panel_columns == staging.columns
     assert staging.columns == (tile.n if spec.epilogue.staging == "tile" else plan.slice_n)
-    assert staging.rows * plan.consumers == tile.m // spec.cta_group
+    tiles = plan.consumers if spec.consumer_tiles == "own" else 1  # of a CTA at a time
+    assert staging.rows * plan.consumers == tiles * tile.m // spec.cta_group
     assert tile.n % plan.slice_n == 0
     # A slice is whole panels of a row, or a panel's row is whole slices.
     assert plan.slice_bytes % staging.panel_span == 0 or staging.panel_span % plan.slice_bytes == 0
