@@ -14,6 +14,7 @@ from __future__ import annotations
 from ptxgen.ir.program import Program
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.multicast import MulticastKernel
+from ptxgen.steps.step7 import load_tiles, multiply_and_store
 from ptxgen.steps.streaming import StreamingPairKernel
 from ptxgen.steps.turns import TurnsKernel
 
@@ -29,27 +30,10 @@ def _tcgen05(kernel: StreamingPairKernel) -> Program:
     kernel.wait_for_predecessor()
     kernel.give_up_registers()
     with kernel.producer():
-        load = kernel.walker_of("load", waits=True, start_phase=1)
-        with kernel.tiles(), kernel.load_loop():
-            kernel.wait_free(load)
-            kernel.load_stage(load, "load_issued")
+        load = load_tiles(kernel)
         kernel.let_successor_start()
         kernel.wait_all_released(load)
-    with kernel.multiplier():
-        mma = kernel.walker_of("mma", waits=True)
-        accumulator = kernel.accumulator_cursor("fill", start_phase=1)
-        with kernel.tiles():
-            kernel.wait_accumulator_empty(accumulator)
-            with kernel.k_loop():
-                kernel.wait_loaded(mma)
-                kernel.multiply(mma, accumulator)
-                kernel.advance(mma)
-            kernel.report_accumulator(accumulator)
-    with kernel.storers():
-        accumulator = kernel.accumulator_cursor("drain")
-        with kernel.tiles():
-            kernel.wait_accumulator_full(accumulator)
-            kernel.store_accumulator(accumulator)
+    multiply_and_store(kernel)
     kernel.claim_tiles()
     return kernel.finish()
 
@@ -58,10 +42,7 @@ def _wgmma(kernel: MulticastKernel) -> Program:
     kernel.set_up()
     kernel.wait_for_predecessor()
     with kernel.producer():
-        load = kernel.walker_of("load", waits=True, start_phase=1)
-        with kernel.tiles(), kernel.load_loop():
-            kernel.wait_free(load)
-            kernel.load_stage(load, "load_issued")
+        load = load_tiles(kernel)
         kernel.let_successor_start()
         kernel.end_loads(load)
     with kernel.consumers():

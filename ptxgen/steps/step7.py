@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from ptxgen.ir.program import Program
 from ptxgen.spec import GemmSpec
+from ptxgen.steps.gemm import Walker
 from ptxgen.steps.specialized import SpecializedKernel, TmemKernel, WarpgroupKernel
 
 
@@ -17,7 +18,41 @@ def build(spec: GemmSpec) -> Program:
 
 def _tcgen05(kernel: TmemKernel) -> Program:
     kernel.set_up()
-    _produce(kernel)
+    with kernel.producer():
+        load_tiles(kernel)
+    multiply_and_store(kernel)
+    return kernel.finish()
+
+
+def _wgmma(kernel: WarpgroupKernel) -> Program:
+    kernel.set_up()
+    with kernel.producer():
+        load_tiles(kernel)
+    with kernel.consumers():
+        mma = kernel.walker_of("mma", waits=True)
+        release = kernel.release_cursor()
+        with kernel.tiles():
+            with kernel.k_loop():
+                kernel.wait_loaded(mma)
+                kernel.issue_batch(mma)
+                kernel.release_previous(release)
+                kernel.advance(mma)
+            kernel.release_last(release)
+            kernel.store_tile()
+    return kernel.finish()
+
+
+def load_tiles(kernel: SpecializedKernel) -> Walker:
+    """The producer's loops; its cursor, as they leave it."""
+    load = kernel.walker_of("load", waits=True, start_phase=1)
+    with kernel.tiles(), kernel.load_loop():
+        kernel.wait_free(load)
+        kernel.load_stage(load, "load_issued")
+    return load
+
+
+def multiply_and_store(kernel: TmemKernel) -> None:
+    """The other roles of sm_100a, which hand the accumulator to and fro."""
     with kernel.multiplier():
         mma = kernel.walker_of("mma", waits=True)
         accumulator = kernel.accumulator_cursor("fill", start_phase=1)
@@ -33,29 +68,3 @@ def _tcgen05(kernel: TmemKernel) -> Program:
         with kernel.tiles():
             kernel.wait_accumulator_full(accumulator)
             kernel.store_accumulator(accumulator)
-    return kernel.finish()
-
-
-def _wgmma(kernel: WarpgroupKernel) -> Program:
-    kernel.set_up()
-    _produce(kernel)
-    with kernel.consumers():
-        mma = kernel.walker_of("mma", waits=True)
-        release = kernel.release_cursor()
-        with kernel.tiles():
-            with kernel.k_loop():
-                kernel.wait_loaded(mma)
-                kernel.issue_batch(mma)
-                kernel.release_previous(release)
-                kernel.advance(mma)
-            kernel.release_last(release)
-            kernel.store_tile()
-    return kernel.finish()
-
-
-def _produce(kernel: SpecializedKernel) -> None:
-    with kernel.producer():
-        load = kernel.walker_of("load", waits=True, start_phase=1)
-        with kernel.tiles(), kernel.load_loop():
-            kernel.wait_free(load)
-            kernel.load_stage(load, "load_issued")
