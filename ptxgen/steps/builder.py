@@ -14,6 +14,7 @@ from ptxgen.ir.ops import (
     Op,
     SetConstant,
     SmemAddress,
+    WaitBarrier,
     While,
 )
 
@@ -106,6 +107,20 @@ class Builder:
     def compare(self, opcode: str, dst: Register, left: Operand, right: Operand, comment: str) -> Register:
         self.emit(Compare(opcode=opcode, dst=dst, left=left, right=right, comment=comment))
         return dst
+
+    def wait(self, label: str, barrier: Register, phase: Register, comment: str, *, cluster: bool = False) -> None:
+        """Wait for a phase of an mbarrier, with the spec's time hint where it has one."""
+        self.emit(
+            WaitBarrier(
+                label=self.label(label),
+                done=self.register("phase_done", "mma", "pred"),
+                address=at(barrier),
+                parity=phase,
+                cluster=cluster,
+                suspend_ns=self.registers.get("suspend_ns"),
+                comment=comment,
+            )
+        )
 
     def smem_address(self, name: str, base: Register, place: SmemBuffer | Barrier, comment: str) -> Register:
         """Name the address of a declared buffer or barrier."""

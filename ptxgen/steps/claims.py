@@ -26,7 +26,6 @@ from ptxgen.ir.ops import (
     Section,
     StageAddress,
     StartCursor,
-    WaitBarrier,
 )
 from ptxgen.plan import BARRIER_SLOT_BYTES
 from ptxgen.spec import GemmSpec
@@ -124,7 +123,7 @@ class TileClaims:
         builder, cursor = self._builder, self._answer
         answer = builder.register("answer", _GROUP, "b128")
         assert cursor.phase is not None
-        self._wait("wait_answer", answered, cursor.phase, "the answer is there")
+        builder.wait("wait_answer", answered, cursor.phase, "the answer is there")
         builder.emit(
             ReadAnswer(dst=answer, address=at(slot), comment="the answer, for clusterlaunchcontrol to read"),
             IsClaimed(dst=self._more, answer=answer, comment="false: all pairs have started"),
@@ -150,19 +149,6 @@ class TileClaims:
         builder.emit(StageAddress(dst=address, base=base, stage=slot, stride=stride, comment=comment))
         return address
 
-    def _wait(self, label: str, barrier: Register, phase: Register, comment: str, cluster: bool = False) -> None:
-        builder = self._builder
-        builder.emit(
-            WaitBarrier(
-                label=builder.label(label),
-                done=builder.register("phase_done", "mma", "pred"),
-                address=at(barrier),
-                parity=phase,
-                cluster=cluster,
-                comment=comment,
-            )
-        )
-
     # ---- the warp that claims ---------------------------------------------------------------
 
     def claim(self, not_leader: Register, elected: Register) -> None:
@@ -185,7 +171,7 @@ class TileClaims:
                 builder.integer(
                     "xor.b32", before, phase, 1, comment="of the answer before it; before the first, passed"
                 )
-                self._wait("wait_read", read, before, "every role of both CTAs has read the slot", cluster=True)
+                builder.wait("wait_read", read, before, "every role of both CTAs has read the slot", cluster=True)
                 with builder.guard("claim_issued", elected, comment=ONE_LANE):
                     builder.emit(
                         ClaimCluster(

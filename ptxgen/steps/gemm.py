@@ -27,7 +27,6 @@ from ptxgen.ir.ops import (
     StartCursor,
     TensorMapAddress,
     TmaLoad,
-    WaitBarrier,
 )
 from ptxgen.ir.program import Program, Role
 from ptxgen.plan import BARRIER_SLOT_BYTES, Operand
@@ -447,7 +446,7 @@ class GemmKernel:
         """Wait until the loads of the cursor's stage have landed."""
         self._visit(walker, buffer=False)
         assert walker.cursor.phase is not None
-        self._wait("wait_loaded", walker.loaded, walker.cursor.phase, "A and B have landed")
+        self.builder.wait("wait_loaded", walker.loaded, walker.cursor.phase, "A and B have landed")
 
     def issue_mma(self, walker: Walker) -> None:
         """Multiply the cursor's stage; mma_done reports when it may be refilled."""
@@ -458,7 +457,7 @@ class GemmKernel:
         """Wait until every walker has read the stage."""
         assert cursor.phase is not None
         done = self.builder.registers["mma_done"]
-        self._wait("wait_mma", done, cursor.phase, "the MMAs are complete")
+        self.builder.wait("wait_mma", done, cursor.phase, "the MMAs are complete")
         self.builder.emit(AdvanceCursor(cursor=cursor, comment="next phase of mma_done"))
 
     def advance(self, walker: Walker) -> None:
@@ -489,21 +488,6 @@ class GemmKernel:
     ) -> None:
         assert cursor.stage is not None
         self.builder.emit(StageAddress(dst=dst, base=base, stage=cursor.stage, stride=stride, comment=comment))
-
-    def _wait(self, label: str, barrier: Register, phase: Register, comment: str, *, cluster: bool = False) -> None:
-        builder = self.builder
-        done = builder.register("phase_done", "mma", "pred")
-        builder.emit(
-            WaitBarrier(
-                label=builder.label(label),
-                done=done,
-                address=at(barrier),
-                parity=phase,
-                cluster=cluster,
-                suspend_ns=builder.registers.get("suspend_ns"),
-                comment=comment,
-            )
-        )
 
     # ---- the whole --------------------------------------------------------------------------
 

@@ -125,7 +125,7 @@ class PairKernel(TmemKernel):
             super()._wait_accumulator(label, barrier, cursor, comment)
             return
         assert cursor.phase is not None
-        self._wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment, cluster=True)
+        self.builder.wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment, cluster=True)
 
     def _returned_to(self, cursor: Cursor) -> Register:
         leader = self.builder.registers["leader_acc_empty"]

@@ -131,7 +131,7 @@ class SpecializedKernel(GemmKernel):
         """Wait until the cursor's stage is released."""
         address = self._released_of(walker.cursor)
         assert walker.cursor.phase is not None
-        self._wait("wait_free", address, walker.cursor.phase, "the stage is free")
+        self.builder.wait("wait_free", address, walker.cursor.phase, "the stage is free")
 
     def wait_all_released(self, walker: Walker) -> None:
         """After the last tile: no other CTA's report on a stage is still on its way to this one."""
@@ -142,7 +142,7 @@ class SpecializedKernel(GemmKernel):
         with builder.do_while("tail_loop", again):
             address = self._released_of(walker.cursor)
             assert walker.cursor.phase is not None
-            self._wait("wait_tail", address, walker.cursor.phase, "the stage is free")
+            self.builder.wait("wait_tail", address, walker.cursor.phase, "the stage is free")
             self.advance(walker)
             builder.integer("sub.u32", left, left, 1, comment="one stage less")
             builder.compare("ne.u32", again, left, 0, comment="stages remain")
@@ -362,7 +362,7 @@ class TmemKernel(SpecializedKernel):
 
     def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
         assert cursor.phase is not None
-        self._wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment)
+        self.builder.wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment)
 
     def _barrier_of(self, barrier: str, cursor: Cursor) -> Register:
         registers = self.builder.registers

@@ -53,7 +53,7 @@ class TurnsKernel(MulticastKernel):
         with self._schedule.tiles(turn=group, located=False):
             assert release.stage is not None and walker.cursor.stage is not None
             builder.integer("mov.b32", release.stage, walker.cursor.stage, comment="first stage to release")
-            self._wait("wait_turn", mine, phase, "the other's K loop has ended")
+            self.builder.wait("wait_turn", mine, phase, "the other's K loop has ended")
             builder.emit(AdvanceCursor(cursor=Cursor(name="turn", phase=phase), comment="next turn"))
             yield
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -90,10 +91,11 @@ def test_every_shape(name: str, policy: tuple[str, int]) -> None:
 class Early(TurnsKernel):
     """A consumer ends its turn before its K loop."""
 
-    def _wait(self, label: str, *values: Any, **more: Any) -> None:
-        super()._wait(label, *values, **more)
-        if label == "wait_turn":
-            self._pass_turn()
+    @contextmanager
+    def k_loop(self) -> Iterator[None]:
+        self._pass_turn()
+        with super().k_loop():
+            yield
 
     def end_turn(self, walker: Any) -> None:
         self._skip(walker, self.builder.registers["k_tiles"], "past the other's tile")

@@ -142,3 +142,10 @@ def test_ptxas_is_content(variant: str) -> None:
         assert assembly.registers <= (64 if spec.plan.slice_n <= 32 else 80)
     if find_tool("nvdisasm"):
         assert disassemble(assembly.cubin).count("BRA.U.ANY") == 0
+
+
+def test_every_wait_has_the_time_hint() -> None:
+    text = emit(step(10).replace(scheduler={"kind": "clc"}, suspend_ns=500))
+    waits = [line for line in text.splitlines() if "mbarrier.try_wait" in line]
+    assert len(waits) > 8
+    assert all(", %suspend_ns;" in line for line in waits)
