@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from ptxgen.commands import EXIT_NO
-from ptxgen.commands.options import only_one_source, source_options
+from ptxgen.commands.options import modes_option, only_one_source, sizes_option, source_options
 
 if TYPE_CHECKING:
     from ptxgen.bench.libraries import Library
@@ -27,7 +27,7 @@ _COLD_L2S = 3  # buffers that are used in turn exceed the L2 cache this many tim
 @click.command()
 @source_options
 @click.option("--launch", "launch_file", type=click.Path(path_type=Path), metavar="FILE.json", help="As for `run`.")
-@click.option("--size", "sizes", type=click.IntRange(min=1), multiple=True, help="M = N = K; may be given repeatedly.")
+@sizes_option
 @click.option("-m", type=click.IntRange(min=1))
 @click.option("-n", type=click.IntRange(min=1))
 @click.option("-k", type=click.IntRange(min=1))
@@ -40,15 +40,7 @@ _COLD_L2S = 3  # buffers that are used in turn exceed the L2 cache this many tim
     show_default=True,
     help="N(0, 1), U(-1, 1) or zeros. The data set the power, and that the clock.",
 )
-@click.option(
-    "--mode",
-    "modes",
-    type=click.Choice(["burst", "sustained"]),
-    multiple=True,
-    default=["burst", "sustained"],
-    show_default=True,
-    help="After a pause, or under lasting load.",
-)
+@modes_option("After a pause, or under lasting load.")
 @click.option("--cold", is_flag=True, help="Use several sets of buffers in turn, together 3 times the L2 cache.")
 @click.option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Rounded up to be even.")
 @click.option("--device", "ordinal", type=click.IntRange(min=0), help="GPU (default: the first that fits).")

@@ -27,6 +27,17 @@ def spec_options(command: _Command) -> _Command:
     return command
 
 
+sizes_option = click.option(
+    "--size", "sizes", type=click.IntRange(min=1), multiple=True, help="M = N = K; may be given repeatedly."
+)
+
+
+def modes_option(help: str) -> Callable[[_Command], _Command]:
+    """--mode: burst, sustained, or both."""
+    choice, both = click.Choice(["burst", "sustained"]), ["burst", "sustained"]
+    return click.option("--mode", "modes", type=choice, multiple=True, default=both, show_default=True, help=help)
+
+
 def source_options(command: _Command) -> _Command:
     """A PTX file, or --step and its company."""
     argument = click.argument("file", required=False, type=click.Path(path_type=Path), metavar="[FILE.ptx]")

@@ -13,6 +13,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from ptxgen.commands.options import modes_option, sizes_option
+
 if TYPE_CHECKING:
     from ptxgen.device.cuda import CudaDevice
     from ptxgen.tuning.table import Entry, Problem, Table
@@ -21,7 +23,7 @@ _DEFAULT_SIZES = (1024, 2048, 4096, 8192)
 
 
 @click.command()
-@click.option("--size", "sizes", type=click.IntRange(min=1), multiple=True, help="M = N = K; may be given repeatedly.")
+@sizes_option
 @click.option("--shape", "shapes", multiple=True, metavar="MxNxK", help="Another problem; may be given repeatedly.")
 @click.option("--type", "types", multiple=True, default=["f16"], show_default=True, help="f16, bf16, or IN:OUT.")
 @click.option("--target", help="PTX target (default: the one for the GPU).")
@@ -32,15 +34,7 @@ _DEFAULT_SIZES = (1024, 2048, 4096, 8192)
     show_default=True,
     help="Specs that are tried on a problem: those that the model ranks highest.",
 )
-@click.option(
-    "--mode",
-    "modes",
-    type=click.Choice(["burst", "sustained"]),
-    multiple=True,
-    default=["burst", "sustained"],
-    show_default=True,
-    help="How the last ones are timed; the least product of the times wins.",
-)
+@modes_option("How the last ones are timed; the least product of the times wins.")
 @click.option("--rounds", type=click.IntRange(min=1), default=6, show_default=True, help="Of the final, in each mode.")
 @click.option("--pause", type=click.FloatRange(min=0), help="Seconds before a burst of the final (default: 1).")
 @click.option("--load", type=click.FloatRange(min=0), help="Seconds of load before a sustained round (default: 2).")
