@@ -54,6 +54,12 @@ VARIANTS = {
     "along m": _variant("dependent_launch=false cluster=2x1x1"),
     "along n": _variant("dependent_launch=false cluster=1x2x1"),
     "along m, 128 CTAs": _variant("dependent_launch=false cluster=2x1x1", ctas=128),
+    "along m, 128 CTAs, group 4": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=4", ctas=128),
+    "along m, 128 CTAs, group 16": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=16", ctas=128),
+    "along m, 128 CTAs, group 32": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=32", ctas=128),
+    "alone, 128 CTAs": _variant("dependent_launch=false", ctas=128),
+    "alone, group 4": _variant("dependent_launch=false scheduler.group=4"),
+    "alone, group 16": _variant("dependent_launch=false scheduler.group=16"),
     "along m, group 4": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=4"),
     "along m, group 16": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=16"),
     "along m, Hilbert 16": _variant("dependent_launch=false cluster=2x1x1 scheduler.order=hilbert scheduler.group=16"),
@@ -74,7 +80,11 @@ VARIANTS = {
     "along m, B stays in L2": _variant("dependent_launch=false cluster=2x1x1 a_cache=evict_first b_cache=evict_last"),
     "along m, sleep 1 us": _variant("dependent_launch=false cluster=2x1x1 suspend_ns=1000"),
     "along m, dependent": _variant("cluster=2x1x1"),
+    "along m, 128 CTAs, dependent": _variant("cluster=2x1x1", ctas=128),
     "alone, dependent": _variant(""),
+    "256 x 128, along m, dependent, slices": _variant(
+        "cluster=2x1x1 tile=256x128x64 l2_promotion=256 epilogue.staging=slices epilogue.staging_buffers=2"
+    ),
     "alone, dependent, group 16": _variant("scheduler.group=16"),
     "alone, dependent, 4 buffers": _variant("epilogue.staging=slices epilogue.staging_buffers=4"),
 }
