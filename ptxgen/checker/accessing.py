@@ -8,7 +8,6 @@ from ptxgen.checker import exits, phases
 from ptxgen.checker.clocks import members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
-from ptxgen.checker.order import Agent
 from ptxgen.emulator import events
 
 _TENSOR_KINDS = TENSOR_MEMORY_ACCESSES | {"mma", "tmem-copy", "tmem-shift"}
@@ -16,31 +15,46 @@ _COMMITTED_KINDS = frozenset({"mma", "tmem-copy", "tmem-shift"})
 
 
 def access(cluster: Cluster, event: events.Access) -> None:
-    write = event.kind != "read"
-    shares = cluster.shares(event.async_id) if event.async_id else []
-    strong = not shares and (event.order != "weak" or event.kind == "atomic")
-    agents: Sequence[tuple[int, Agent]] = [(event.lanes, share) for share in shares]
-    if not shares:
-        agents = threads = cluster.thread_agents(event, uniform=len(event.ranges) == 1, write=write, strong=strong)
-        for _, thread in threads:
-            thread.value = event.value
-            thread.all_proxies = event.line == cluster.allocation_line
-    if strong and event.kind != "write":
-        _acquire_location(cluster, event)
-    lanes = 0 if shares else event.lanes
-    if event.space == "shared":
-        for share in shares:
-            exits.operates(cluster, event.owner, share)
-            if share.kind == "cp-async":
-                share.copies.append((event.owner, event.lanes, event.ranges))
-        if not shares:
-            exits.visits(cluster, event.owner, event)
-        cluster.shared[event.owner].access(agents, event.ranges, lanes, write)
-    elif event.proxy == "tensormap":
+    shares = cluster.shares(event.async_id) if event.async_id else ()
+    if shares:
+        _operations_access(cluster, event, shares)
+    else:
+        _threads_access(cluster, event)
+
+
+def _operations_access(cluster: Cluster, event: events.Access, shares: Sequence[Operation]) -> None:
+    if event.proxy == "tensormap":
         for share in shares:
             cluster.map_fences.use(cluster, share, event.ranges)
+        return
+    write = event.kind != "read"
+    agents = [(event.lanes, share) for share in shares]
+    if event.space != "shared":
+        cluster.globals.access(agents, event.ranges, 0, write)
+        return
+    for share in shares:
+        exits.operates(cluster, event.owner, share)
+        if share.kind == "cp-async":
+            share.copies.append((event.owner, event.lanes, event.ranges))
+    cluster.shared[event.owner].access(agents, event.ranges, 0, write)
+
+
+def _threads_access(cluster: Cluster, event: events.Access) -> None:
+    if event.proxy == "tensormap":
+        return
+    write = event.kind != "read"
+    strong = event.order != "weak" or event.kind == "atomic"
+    agents = cluster.thread_agents(event, uniform=len(event.ranges) == 1, write=write, strong=strong)
+    for _, thread in agents:
+        thread.value = event.value
+        thread.all_proxies = event.line == cluster.allocation_line
+    if strong and event.kind != "write":
+        _acquire_location(cluster, event)
+    if event.space == "shared":
+        exits.visits(cluster, event.owner, event)
+        cluster.shared[event.owner].access(agents, event.ranges, event.lanes, write)
     else:
-        cluster.globals.access(agents, event.ranges, lanes, write)
+        cluster.globals.access(agents, event.ranges, event.lanes, write)
     if strong and write:
         _release_location(cluster, event)
 

@@ -23,8 +23,9 @@ class Mbarrier:
 
     `gathered` is what all arrivals so far know; `published` what they knew when the last phase
     ended, which a wait for it learns, `before` the same of the phase before. Nothing is ever taken
-    back: the arrivals of a barrier form one chain of atomic updates. `phase_lines` are the lines of
-    the current phase's arrivals, `published_path` stands for those of the last one.
+    back: the arrivals of a barrier form one chain of atomic updates. `included` is a clock all of which is
+    gathered already: most often that of the thread which arrives and then issues the loads.
+    `phase_lines` are the lines of the current phase's arrivals, `published_path` stands for those of the last one.
     """
 
     owner: int
@@ -37,6 +38,7 @@ class Mbarrier:
     gathered: Clock
     published: Clock
     before: Clock
+    included: Clock | None = None
     init_fence_line: int = 0
     init_fence_epoch: int = 0
     """Line of the fence after the initialisation, and its epoch: who uses it asynchronously has to know both."""

@@ -73,10 +73,8 @@ class GlobalMemory(Memory):
 
     def access(self, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
         """As SharedMemory.access, in global addresses."""
-        if isinstance(ranges, BoxRanges):
+        if isinstance(ranges, BoxRanges | LaneRanges):
             low, high = ranges.bounds
-        elif isinstance(ranges, LaneRanges):
-            low, high = int(ranges.starts.min()), int(ranges.starts.max()) + ranges.size
         else:
             low, high = min(start for start, _ in ranges), max(stop for _, stop in ranges)
         for number in range(low // _CHUNK_BYTES, (high - 1) // _CHUNK_BYTES + 1):
@@ -94,6 +92,9 @@ class GlobalMemory(Memory):
     def _touch_chunk(self, cells: Cells, number: int, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
         """The part of an access that lies in one chunk."""
         base, end = number * _CHUNK_BYTES, (number + 1) * _CHUNK_BYTES
+        if isinstance(ranges, BoxRanges) and base <= ranges.bounds[0] and ranges.bounds[1] <= end:
+            _touch_rows(self, cells, agents, ranges, write, base)
+            return
         if isinstance(ranges, LaneRanges):
             inside = (ranges.starts >= base) & (ranges.starts < end)
             if not inside.all():
@@ -144,8 +145,26 @@ def _touch(
         starts, stops = ((bounds - base) // cells.granule).T
         counts = stops - starts
         whole = np.repeat(stops - np.cumsum(counts), counts) + np.arange(int(counts.sum()))
+        within = int(whole.min()), int(whole.max()) + 1
         for _, agent in agents:
-            memory.touch_by_lane(cells, whole, None, agent, write)
+            memory.touch_by_lane(cells, whole, within, None, agent, write)
+
+
+def _touch_rows(memory: Memory, cells: Cells, agents: Agents, ranges: BoxRanges, write: bool, base: int) -> None:
+    """The rows of a box, all within the cells."""
+    starts, nbytes = ranges.rows()
+    if not nbytes:
+        return
+    _fit(cells, int(np.bitwise_or.reduce(starts)) | nbytes)
+    firsts, count = (starts - base) // cells.granule, nbytes // cells.granule
+    whole = np.add.outer(firsts, np.arange(count)).reshape(-1)
+    for _, agent in agents:
+        memory.touch_by_lane(cells, whole, _cells_within(cells, ranges, base), None, agent, write)
+
+
+def _cells_within(cells: Cells, ranges: BoxRanges | LaneRanges, base: int) -> tuple[int, int]:
+    low, high = ranges.bounds
+    return (low - base) // cells.granule, -(-(high - base) // cells.granule)
 
 
 def _fit(cells: Cells, bits: int) -> None:
@@ -157,9 +176,12 @@ def _fit(cells: Cells, bits: int) -> None:
 def _touch_by_lane(
     memory: Memory, cells: Cells, agents: Agents, ranges: LaneRanges, lanes: int, write: bool, base: int
 ) -> None:
-    _fit(cells, int(np.bitwise_or.reduce(ranges.starts)) | ranges.size)
-    granule = cells.granule
-    starts, count = (ranges.starts - base) // granule, ranges.size // granule
+    _fit(cells, ranges.size)
+    count = ranges.size // cells.granule
+    starts = ranges.units if count == 1 else ranges.units * count
+    if base:
+        starts = starts - base // cells.granule
+    bounds = _cells_within(cells, ranges, base)
     which = _LANES if lanes == ALL_LANES else np.array(lane_list(lanes), np.int32)
     for bits, agent in agents:
         mine, who = starts, which
@@ -167,9 +189,9 @@ def _touch_by_lane(
             chosen = [place for place, lane in enumerate(lane_list(lanes)) if bits >> lane & 1]
             mine, who = starts[chosen], which[chosen]
         if count == 1:
-            memory.touch_by_lane(cells, mine, who, agent, write)
+            memory.touch_by_lane(cells, mine, bounds, who, agent, write)
         else:
-            memory.touch_by_lane(cells, mine[:, None] + _STEPS[:count], who[:, None], agent, write)
+            memory.touch_by_lane(cells, mine[:, None] + _STEPS[:count], bounds, who[:, None], agent, write)
 
 
 def _spans(granule: int, where: Where, hits: npt.NDArray[np.bool_], base: int = 0) -> str:

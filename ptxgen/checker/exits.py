@@ -80,9 +80,11 @@ def exits(cluster: Cluster, warp: Warp) -> None:
 
 def _needs_waits(cluster: Cluster, cta: int, mine: list[Warp]) -> None:
     """What a CTA waited for because it was to end: its stores, and whatever no access depended on."""
-    for operation in cluster.operations.values():
-        if operation.cta != cta or operation.kind not in OUTLIVED:
-            continue
+    ending = [one for one in cluster.operations.values() if one.cta == cta and one.kind in OUTLIVED]
+    ending.sort(key=lambda one: one.kind not in STORES)
+    for operation in ending:
+        if not cluster.paths.open_lines:
+            return
         if operation.kind in STORES:
             cluster.provenance.need(operation, operation.warp)
         elif not operation.needed:

@@ -68,12 +68,13 @@ class Memory(ABC):
         block.writes, block.reads = whole_number(agent), 0
 
     def touch_by_lane(
-        self, cells: Cells, where: npt.NDArray[Any], lanes: Lanes | None, agent: Agent, write: bool
-    ) -> None:
-        """The same for any cells; `lanes` says who accesses which of them, None that the whole agent
-        accesses all."""
+        self, cells: Cells, where: npt.NDArray[Any], within: tuple[int, int], lanes: Lanes | None, agent: Agent,
+        write: bool,
+    ) -> None:  # fmt: skip
+        """The same for any cells, all `within` [first, stop); `lanes` says who accesses which of them, None that
+        the whole agent accesses all."""
         if cells.blocks:
-            cells.dissolve(((int(where.min()), int(where.max()) + 1),))
+            cells.dissolve((within,))
         mine: Any = whole_number(agent) if lanes is None else agent.number << 5 | lanes
         self._touch_cells(cells, where, lanes, mine, agent, write)
 
@@ -92,10 +93,11 @@ class Memory(ABC):
         self, numbers: Numbers, cells: Cells, where: Where, lanes: Lanes | None, agent: Agent, first_writes: bool,
         second_writes: bool,
     ) -> None:  # fmt: skip
+        if not np.count_nonzero(numbers):
+            return
         low, top = int(numbers.min()), int(numbers.max())
         if low == top:
-            if low:
-                self._judge([low], numbers, cells, where, lanes, agent, first_writes, second_writes)
+            self._judge([low], numbers, cells, where, lanes, agent, first_writes, second_writes)
             return
         if low >= 0 and top < SETS and not self._cluster.paths.cta_scoped:
             if isinstance(agent, Access):

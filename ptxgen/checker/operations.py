@@ -38,7 +38,7 @@ class Observation:
 class Operation:
     """One asynchronous operation.
 
-    `clock` is what the issuing thread knew; `proxied` the stamp of its last own
+    `of_thread` is the issuing thread, 32 * warp + lane; `clock` is what it knew; `proxied` the stamp of its last own
     proxy fence and `bridge` all it knew then; `after` what it knew at its last
     tcgen05.fence::after_thread_sync, on `after_line`. `order` numbers its issue among all events.
     `paths` says for each holder of knowledge (warp or barrier) along which path it learned of the
@@ -50,8 +50,8 @@ class Operation:
 
     __slots__ = (
         "after", "after_line", "bit", "bridge", "clock", "commit_line", "copies", "cta", "fence_line", "kind",
-        "lane", "lanes", "line", "needed", "number", "order", "paths", "proxied", "reads_map", "region", "strong",
-        "tensor_accesses", "tracked", "warp",
+        "lane", "lanes", "line", "needed", "number", "of_thread", "order", "paths", "proxied", "reads_map", "region",
+        "strong", "tensor_accesses", "tracked", "warp",
     )  # fmt: skip
 
     def __init__(
@@ -70,6 +70,7 @@ class Operation:
             kind, warp.cta, warp.number, lanes, line, order,
         )  # fmt: skip
         self.lane = (lanes & -lanes).bit_length() - 1
+        self.of_thread = warp.number << 5 | self.lane
         self.clock, self.proxied = view.clock, view.proxied
         self.bridge, self.after, self.after_line = view.bridge, view.after, view.after_line
         self.paths: dict[object, int] = {}
@@ -81,11 +82,6 @@ class Operation:
         self.copies: list[tuple[int, int, Ranges]] = []
         self.tensor_accesses: list[TensorAccess] = []
         self.region: frozenset[TensorRegion] = frozenset()
-
-    @property
-    def of_thread(self) -> int:
-        """The issuing thread, 32 * warp + lane."""
-        return self.warp << 5 | self.lane
 
     def outcome(self) -> Clock:
         """What its completion tells: of itself and of what it tracks, and what its issuer had learned."""

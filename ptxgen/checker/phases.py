@@ -6,6 +6,7 @@ from ptxgen.checker import exits
 from ptxgen.checker.barriers import Mbarrier, note_transfer
 from ptxgen.checker.clocks import Clock, epoch_of, members, merge, path_of
 from ptxgen.checker.cluster import Cluster
+from ptxgen.checker.operations import Operation
 from ptxgen.checker.threads import View, Warp
 from ptxgen.emulator import events
 
@@ -83,19 +84,21 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         return
     warp = cluster.warp(event)
     operation = cluster.operation(event.async_id, warp) if event.async_id else None
-    brought = cluster.nothing
     if operation is not None:
-        brought = operation.outcome()
+        _gather(cluster, barrier, operation)
     elif not event.async_id:
-        _use(cluster, barrier, event, warp, [view for _, view in warp.views(event.lanes)])
+        views = [view for _, view in warp.views(event.lanes)]
+        _use(cluster, barrier, event, warp, views)
         exits.visits(cluster, event.owner, event)
         brought = cluster.released(warp, event.lanes, event.order)
+        barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
+        if not event.order.startswith("relaxed"):
+            barrier.included = views[0].clock
         cluster.synchronises(warp, event.line)
         if event.owner != event.cta:
             barrier.from_afar = True
             if event.order.endswith(".cta"):
                 cluster.paths.cta_scoped.add(event.line)
-    barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
     barrier.phase_lines.add(event.line)
     barrier.pending -= event.count
     barrier.count -= event.dropped
@@ -105,13 +108,27 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         _end_phase(cluster, barrier, event)
 
 
+def _gather(cluster: Cluster, barrier: Mbarrier, operation: Operation) -> None:
+    """An operation signals: its outcome is gathered."""
+    held = barrier.gathered
+    if operation.clock is not barrier.included:
+        barrier.gathered = cluster.gather(held, operation.outcome(), operation.warp, barrier)
+        barrier.included = operation.clock
+        return
+    bits = operation.bit | operation.tracked
+    new = bits & ~(held.done | held.read)
+    if new:
+        cluster.provenance.note(cluster.now, new, (operation.warp,), barrier, 0)
+    barrier.gathered = held.with_operations(bits, bits, operation.tracked)
+
+
 def mbarrier_complete(cluster: Cluster, event: events.MbarrierComplete) -> None:
     barrier = cluster.mbarriers.get((event.owner, event.barrier))
     if barrier is None:
         return
     operation = cluster.operation(event.async_id, cluster.warp(event))
     if operation is not None:
-        barrier.gathered = cluster.gather(barrier.gathered, operation.outcome(), operation.warp, barrier)
+        _gather(cluster, barrier, operation)
     note_transfer(barrier.arrived, event.line, event.tx_bytes)
     if event.completed:
         _end_phase(cluster, barrier, event)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 from ptxgen.checker.clocks import Paths
 from ptxgen.checker.operations import Observation, Operation
@@ -11,14 +10,9 @@ from ptxgen.checker.operations import Observation, Operation
 _NOW = 1 << 62
 
 
-class _Note(NamedTuple):
-    """At event `order` a holder learned of the operations `bits << low` from one of `sources`, along `path`."""
-
-    order: int
-    low: int
-    bits: int
-    sources: Sequence[object]
-    path: int
+_Note = tuple[int, int, int, Sequence[object], int]
+"""(order, low, bits, sources, path): at that event a holder learned of the operations `bits << low` from one of the
+sources, along the path."""
 
 
 class Provenance:
@@ -31,7 +25,7 @@ class Provenance:
     def note(self, order: int, bits: int, sources: Sequence[object], holder: object, path: int) -> None:
         """A holder learns of the operations `bits`."""
         low = (bits & -bits).bit_length() - 1
-        self._notes.setdefault(holder, []).append(_Note(order, low, bits >> low, sources, path))
+        self._notes.setdefault(holder, []).append((order, low, bits >> low, sources, path))
 
     def need(self, fact: Operation | Observation, holder: object) -> None:
         """Something rests on a holder's knowledge of the operation. Once all lines have been needed there is nothing

@@ -146,9 +146,11 @@ class ReaderSets:
 
 def distinct(numbers: Numbers) -> list[int]:
     """The different numbers of some cells, without 0, ascending."""
+    if not np.count_nonzero(numbers):
+        return []
     low, top = int(numbers.min()), int(numbers.max())
     if low == top:
-        return [low] if low else []
+        return [low]
     return [number for number in np.unique(numbers).tolist() if number]
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ptxgen.checker.clocks import Clock, merge, stamp
+from ptxgen.checker.clocks import Clock, members, merge, stamp
 
 ALL_LANES = 0xFFFFFFFF
 _REMEMBERED = 32
@@ -68,12 +68,17 @@ class Warp:
 
     def views(self, lanes: int) -> list[tuple[int, View]]:
         """(lanes, view) of the given lanes, to look at."""
+        if len(self.groups) == 1:
+            return [(lanes, self.groups[0][1])]
         return [(mask & lanes, view) for mask, view in self.groups if mask & lanes]
 
     def view_of_first(self, lanes: int) -> View:
         """The view of the lowest of these lanes."""
+        groups = self.groups
+        if len(groups) == 1:
+            return groups[0][1]
         lane = lanes & -lanes
-        return next(view for mask, view in self.groups if mask & lane)
+        return next(view for mask, view in groups if mask & lane)
 
     def change(self, lanes: int) -> list[View]:
         """The views of exactly these lanes, to change; other lanes keep theirs."""
@@ -154,7 +159,7 @@ class Warp:
 
 
 def _threads(warp: int, bits: int) -> list[int]:
-    return [warp << 5 | lane for lane in range(32) if bits >> lane & 1]
+    return [warp << 5 | lane for lane in members(bits)]
 
 
 def _either(first: Clock | None, second: Clock | None) -> Clock | None:

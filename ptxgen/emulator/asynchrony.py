@@ -23,6 +23,10 @@ if TYPE_CHECKING:
     from ptxgen.emulator.warp import Warp
 
 
+_NO_SOURCE_READ = ("commit", "tensor-load", "bulk-load")
+"""Operations of which observers hear no AsyncSourceRead."""
+
+
 class AsyncOp:
     """One operation. `perform` does its work; a bulk store splits it into `read` (its source) and
     `perform` (its writes). `barrier` is the (CTA rank, offset) of the mbarrier that it signals,
@@ -147,7 +151,7 @@ class Engine:
             self._lagging[op.pipe, op.reaches] = max(op.id, self._lagging.get((op.pipe, op.reaches), 0))
         if self._unit.observed:
             where = self._unit.place(op)
-            if op.read is None and op.kind != "commit":
+            if op.read is None and op.kind not in _NO_SOURCE_READ:
                 self._unit.emit(events.AsyncSourceRead(**where, async_id=op.id))
             self._unit.emit(events.AsyncComplete(**where, async_id=op.id))
 
@@ -252,8 +256,7 @@ class Engine:
             cta_group=key.cta_group,
         )  # fmt: skip
         where = self._unit.place(op)
-        for ranges in (accesses.a_smem, accesses.b_smem):
-            spans = tuple((start, start + size) for start, size in ranges)
+        for spans in accesses.spans:
             self._unit.emit(
                 events.Access(
                     **where, space="shared", kind="read", proxy="async", ranges=spans, owner=cta.rank, async_id=op.id

@@ -16,24 +16,29 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, overload
 
+from ptxgen.emulator.smem_layout import merge_ranges
+
 Range = tuple[int, int]
 Ranges = Sequence[Range]
 
 
 class BoxRanges(Sequence[Range]):
     """The ranges of a tensor copy's box in global memory, worked out when somebody looks at them;
-    all lie within `bounds`."""
+    all lie within `bounds`. `rows` gives them row by row: the starts (an array) and the bytes of each;
+    as a sequence, neighbours are joined."""
 
-    __slots__ = ("_expand", "_ranges", "bounds")
+    __slots__ = ("_ranges", "bounds", "rows")
 
-    def __init__(self, bounds: Range, expand: Callable[[], tuple[Range, ...]]) -> None:
+    def __init__(self, bounds: Range, rows: Callable[[], tuple[Any, int]]) -> None:
         self.bounds = bounds
-        self._expand = expand
+        self.rows = rows
         self._ranges: tuple[Range, ...] | None = None
 
     def _all(self) -> tuple[Range, ...]:
         if self._ranges is None:
-            self._ranges = self._expand()
+            starts, nbytes = self.rows()
+            merged = merge_ranges(starts.tolist(), nbytes) if nbytes else ()
+            self._ranges = tuple((start, start + size) for start, size in merged)
         return self._ranges
 
     def __len__(self) -> int:
@@ -48,12 +53,29 @@ class BoxRanges(Sequence[Range]):
 
 
 class LaneRanges(Sequence[Range]):
-    """The ranges of lanes that access `size` bytes each, from `starts` (an array) on."""
+    """The ranges of lanes that access `size` bytes each, from `starts` (an array) on. The size is a power of
+    two, and the starts are multiples of it."""
 
-    __slots__ = ("size", "starts")
+    __slots__ = ("_bounds", "_units", "size", "starts")
 
     def __init__(self, starts: Any, size: int) -> None:
         self.starts, self.size = starts, size
+        self._bounds: Range | None = None
+        self._units: Any = None
+
+    @property
+    def bounds(self) -> Range:
+        """All lie within these."""
+        if self._bounds is None:
+            self._bounds = int(self.starts.min()), int(self.starts.max()) + self.size
+        return self._bounds
+
+    @property
+    def units(self) -> Any:
+        """The starts as multiples of the size."""
+        if self._units is None:
+            self._units = self.starts // self.size
+        return self._units
 
     def __len__(self) -> int:
         return len(self.starts)
@@ -242,7 +264,8 @@ class AsyncIssue(Event):
 
 @dataclass(slots=True, kw_only=True)
 class AsyncSourceRead(Event):
-    """The operation has read all of its source."""
+    """The operation has read all of its source. A commit has none; of a load it says nothing that its completion
+    does not."""
 
     async_id: int
 

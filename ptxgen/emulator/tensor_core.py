@@ -48,6 +48,8 @@ class MmaAccesses:
 
     a_smem: Ranges
     b_smem: Ranges
+    spans: tuple[tuple[tuple[int, int], ...], ...]
+    """The same as [start, stop), of A and of B."""
     a_tmem: TmemRegion | None
     d: TmemRegion
     reads_d: bool
@@ -137,9 +139,11 @@ def mma_accesses(
     if a_in_tmem:
         columns = tuple((first, first + _A_COLUMNS) for _, first in plan.a_addresses)
         a_tmem = TmemRegion(lanes=_lane_ranges(plan.lanes(plan.a_addresses[0][0])), columns=columns)
+    a_smem, b_smem = plan.a_operand.ranges() if plan.a_operand else (), plan.b_operand.ranges()
     return MmaAccesses(
-        a_smem=plan.a_operand.ranges() if plan.a_operand else (),
-        b_smem=plan.b_operand.ranges(),
+        a_smem=a_smem,
+        b_smem=b_smem,
+        spans=tuple(tuple((start, start + size) for start, size in ranges) for ranges in (a_smem, b_smem)),
         a_tmem=a_tmem,
         d=TmemRegion(lanes=lanes, columns=((column, column + plan.columns),)),
         reads_d=accumulate or len(steps) > 1,

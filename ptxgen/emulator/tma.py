@@ -8,7 +8,6 @@ element and the innermost one in 16-byte chunks. All of it agrees byte by byte w
 from __future__ import annotations
 
 from functools import lru_cache
-from itertools import product
 from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
@@ -200,19 +199,25 @@ class BoundTensor:
         """(shared address, bytes) that a copy at `address` reads or writes."""
         return swizzled_range(address, self._size, self._row, self.tensor_map.swizzle)
 
-    def read_ranges(self, coordinates: Coordinates) -> Ranges:
-        """Global bytes that a load at `coordinates` reads."""
+    def read_rows(self, coordinates: Coordinates) -> tuple[Index, int]:
+        """Where the rows begin in global memory that a load at `coordinates` reads, and the bytes of each."""
         self.check(coordinates)
         size = self._steps[0]
         _, inner = self._inside(coordinates[0], self._box[0], self.tensor_map.dims[0], 1)
-        return self._row_ranges(coordinates, inner.start * size, (inner.stop - inner.start) * size)
+        return self._rows(coordinates, inner.start * size, (inner.stop - inner.start) * size)
+
+    def write_rows(self, coordinates: Coordinates) -> tuple[Index, int]:
+        """The same of a store, clipped chunks included."""
+        self.check_store(coordinates)
+        return self._rows(coordinates, coordinates[0] * self._steps[0], self._inner_chunks(coordinates) * CHUNK_BYTES)
+
+    def read_ranges(self, coordinates: Coordinates) -> Ranges:
+        """Global bytes that a load at `coordinates` reads."""
+        return _joined(*self.read_rows(coordinates))
 
     def write_ranges(self, coordinates: Coordinates) -> Ranges:
         """Global bytes that a store at `coordinates` writes, clipped chunks included."""
-        self.check_store(coordinates)
-        return self._row_ranges(
-            coordinates, coordinates[0] * self._steps[0], self._inner_chunks(coordinates) * CHUNK_BYTES
-        )
+        return _joined(*self.write_rows(coordinates))
 
     def bounds(self, coordinates: Coordinates) -> tuple[int, int]:
         """Global addresses [start, stop) that a copy at `coordinates` stays within."""
@@ -249,14 +254,13 @@ class BoundTensor:
         ]
         return tuple(box for box, _ in pairs), tuple(tensor for _, tensor in pairs)
 
-    def _row_ranges(self, coordinates: Coordinates, first: int, nbytes: int) -> Ranges:
-        if nbytes <= 0:
-            return ()
+    def _rows(self, coordinates: Coordinates, first: int, nbytes: int) -> tuple[Index, int]:
+        starts = np.array([self.tensor_map.address + first], np.int64)
         _, tensor = self._outer(coordinates)
-        dims, steps = self.tensor_map.dims[:0:-1], self._steps[:0:-1]
-        rows = product(*(range(*piece.indices(size)) for piece, size in zip(tensor, dims, strict=True)))
-        base = self.tensor_map.address + first
-        return merge_ranges([base + sum(map(int.__mul__, row, steps)) for row in rows], nbytes)
+        for piece, size, step in zip(tensor, self.tensor_map.dims[:0:-1], self._steps[:0:-1], strict=True):
+            starts = np.add.outer(starts, step * np.arange(*piece.indices(size)))
+        starts = starts.reshape(-1)
+        return (starts, nbytes) if nbytes > 0 and starts.size else (starts[:0], 0)
 
     def _inner_chunks(self, coordinates: Coordinates) -> int:
         """Chunks of a box row that a store writes: the last one may reach beyond the row's end."""
@@ -328,6 +332,10 @@ class BoundTensor:
             phase,
             tensor_map.swizzle,
         )
+
+
+def _joined(starts: Index, nbytes: int) -> Ranges:
+    return merge_ranges(starts, nbytes) if nbytes else ()
 
 
 @lru_cache(maxsize=256)

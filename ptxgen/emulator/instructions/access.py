@@ -187,7 +187,7 @@ def report_access(
     async_id: int = 0,
     value: tuple[int, ...] | None = None,
 ) -> None:
-    """Tells observers of one access; offsets are relative to the block."""
+    """Tells observers of one access; offsets, or ranges in shared memory, are relative to the block."""
     warp = r[0]
     unit = warp.cta.unit
     base = 0
@@ -198,7 +198,9 @@ def report_access(
         if base < 0:
             return  # parameters, constants and local frames are private
     spans: events.Ranges
-    if isinstance(offsets, np.ndarray):
+    if isinstance(offsets, events.LaneRanges):
+        spans = offsets
+    elif isinstance(offsets, np.ndarray):
         spans = events.LaneRanges(offsets + base if base else offsets, access.total)
     else:
         spans = ((base + offsets, base + offsets + access.total),)
@@ -219,14 +221,14 @@ def _base_of(memory: Any, block: Block) -> int:
 
 # -- whole warps in shared memory ---------------------------------------------------------------
 
-_Plan = tuple[Any, int, int, int]
+_Plan = tuple[Any, events.LaneRanges, int]
 _PLANS: dict[int, dict[bytes, _Plan | None]] = {1: {}, 2: {}, 4: {}, 8: {}, 16: {}}
 _PLAN_LIMIT = 2048
 
 
 def shared_plan(addresses: Lanes, total: int) -> _Plan | None:
-    """(word indices, lowest byte, end, CTA rank) of 32 aligned addresses; None when one is not aligned or lies in
-    another CTA. Address patterns of a kernel recur, so the result is cached by the addresses themselves."""
+    """(word indices, ranges, CTA rank) of 32 aligned addresses; None when one is not aligned or lies in another
+    CTA. Address patterns of a kernel recur, so the result is cached by the addresses themselves."""
     plans = _PLANS[total]
     key = addresses.tobytes()
     if key in plans:
@@ -236,16 +238,16 @@ def shared_plan(addresses: Lanes, total: int) -> _Plan | None:
     rank = low >> RANK_SHIFT
     if not int(np.bitwise_or.reduce(addresses)) & (total - 1) and high >> RANK_SHIFT == rank:
         base = rank << RANK_SHIFT
-        index = ((addresses - np.uint32(base)) >> _SHIFT[total]).astype(np.intp)
-        plan = index, low - base, high - base + total, rank
+        offsets = (addresses - np.uint32(base)).astype(np.intp)
+        plan = offsets >> _SHIFT[total], events.LaneRanges(offsets, total), rank
     if len(plans) >= _PLAN_LIMIT:
         plans.clear()
     plans[key] = plan
     return plan
 
 
-def whole_warp(access: Access, r: Registers, write: bool) -> tuple[Cta, Any] | None:
-    """The CTA and word indices of a warp-wide shared access that breaks no rule, else None."""
+def whole_warp(access: Access, r: Registers, write: bool) -> tuple[Cta, Any, events.LaneRanges] | None:
+    """The CTA, word indices and ranges of a warp-wide shared access that breaks no rule, else None."""
     warp = r[0]
     addresses = r[access.base]
     if warp.active is not None or type(addresses) is int or addresses.itemsize != 4:
@@ -256,9 +258,10 @@ def whole_warp(access: Access, r: Registers, write: bool) -> tuple[Cta, Any] | N
     if plan is None:
         return None
     cta: Cta = warp.cta
-    index, low, high, rank = plan
+    index, ranges, rank = plan
+    low, high = ranges.bounds
     if rank != cta.rank or low < SHARED_RESERVED_BYTES or high > cta.smem_end:
         return None
     if write and low < cta.barrier_high and high > cta.barrier_low:
         return None
-    return cta, index
+    return cta, index, ranges

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -80,9 +81,9 @@ def _report_map(op: AsyncOp, address: int) -> None:
 
 
 def _box_ranges(
-    bound: BoundTensor, ranges: Callable[[tuple[int, ...]], Any], where: tuple[int, ...]
+    bound: BoundTensor, rows: Callable[[tuple[int, ...]], tuple[Any, int]], where: tuple[int, ...]
 ) -> events.BoxRanges:
-    return events.BoxRanges(bound.bounds(where), lambda: tuple((start, start + size) for start, size in ranges(where)))
+    return events.BoxRanges(bound.bounds(where), partial(rows, where))
 
 
 # -- tensor copies ------------------------------------------------------------------------------
@@ -190,7 +191,7 @@ def _issue_load(
         shared_span(cta, offset, tensor.smem_bytes, write=True)
         if op is not None and unit.observed:
             _report_map(op, map_address)
-            report(op, "global", "read", _box_ranges(tensor.bound, tensor.bound.read_ranges, where))
+            report(op, "global", "read", _box_ranges(tensor.bound, tensor.bound.read_rows, where))
             start, count = tensor.bound.smem_range(offset)
             report(op, "shared", "write", ((start, start + count),), cta.rank)
         unit.log.box(False, line, tensor.map, where)
@@ -280,7 +281,7 @@ def _issue_store(
 
     def perform(op: AsyncOp) -> None:
         if unit.observed:
-            ranges = _box_ranges(tensor.bound, tensor.bound.write_ranges, where)
+            ranges = _box_ranges(tensor.bound, tensor.bound.write_rows, where)
             report(op, "global", "atomic" if operation else "write", ranges)
         if not unit.launch.one_process:
             unit.log.box(True, line, tensor.map, where)

@@ -169,7 +169,7 @@ def _load(access: Access, outs: list[int], extend: list[Any], plain: bool, order
         else:
             by_lane(r, to_lanes(a, 64) if type(a) is int else a)
 
-    if not shared or hooks or total > 16 or not plain:
+    if not shared or total > 16 or not plain:
         return op
 
     def whole(r: Registers) -> None:
@@ -177,10 +177,12 @@ def _load(access: Access, outs: list[int], extend: list[Any], plain: bool, order
         if found is None:
             op(r)
             return
-        cta, index = found
+        cta, index, ranges = found
         values = cta.smem.load_words(index, size, count)
         for slot, v in zip(outs, values, strict=True):
             r[slot] = v
+        if hooks:
+            report_access(access, r, "read", order, cta.smem, ranges, cta, r[0].bits)
 
     return whole
 
@@ -299,7 +301,7 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
         else:
             by_lane(r, to_lanes(a, 64) if type(a) is int else a, values)
 
-    if access.space != "shared" or hooks or total > 16 or size > 8 or narrow:
+    if access.space != "shared" or total > 16 or size > 8 or narrow:
         return op
 
     def whole(r: Registers) -> None:
@@ -307,9 +309,11 @@ def _store(access: Access, sources: list[int], narrow: list[bool], width: int, o
         if found is None:
             op(r)
             return
-        cta, index = found
+        cta, index, ranges = found
         cta.smem.store_words(index, size, [to_lanes(r[slot], width) for slot in sources])
         cta.unit.activity += 1
+        if hooks:
+            report_access(access, r, "write", order, cta.smem, ranges, cta, r[0].bits)
 
     return whole
 

@@ -53,10 +53,12 @@ class _Rows:
         """(block, lanes, indices of 16 bytes) of what these lanes address."""
         warp = r[0]
         warp.require_converged(self.access.name)
-        if self.count == LANES and not self.hooks:
-            found = whole_warp(self.access, r, write=kind == "write")
-            if found is not None:
-                return [(found[0].smem, _ALL, found[1])]
+        found = whole_warp(self.access, r, write=kind == "write") if self.count == LANES else None
+        if found is not None:
+            own, index, ranges = found
+            if self.hooks:
+                report_access(self.access, r, kind, "weak", own.smem, ranges, own, warp.bits)
+            return [(own.smem, _ALL, index)]
         saved = warp.narrow((1 << self.count) - 1)
         try:
             groups = lane_groups(self.access, warp, to_lanes(self.access.addresses(r), 64))
