@@ -41,9 +41,7 @@ def mbarrier_inval(cluster: Cluster, event: events.MbarrierInval) -> None:
     cluster.shared[event.owner].access(agents, ((event.barrier, event.barrier + 8),), event.lanes, True)
 
 
-def _use(
-    cluster: Cluster, barrier: Mbarrier, event: events.Event, warp: Warp, views: list[View], *, by_unit: bool = False
-) -> None:
+def _use(cluster: Cluster, barrier: Mbarrier, event: events.Event, warp: Warp, *, by_unit: bool = False) -> None:
     """A use of an mbarrier: its initialisation has to be visible to the user, and, for asynchronous
     units, fenced."""
     barrier.users[warp.number] = (warp.mark(), event.lanes, event.line)
@@ -53,7 +51,7 @@ def _use(
     barrier.visible_to.add(key)
     own = warp.number == barrier.init_warp and event.lanes == 1 << barrier.init_lane
     fenced = bool(barrier.init_fence_line)
-    for view in views:
+    for _, view in warp.views(event.lanes):
         value = view.clock.knows(barrier.init_warp, barrier.init_lane)
         if epoch_of(value) >= barrier.init_epoch:
             cluster.paths.need(path_of(value))
@@ -74,8 +72,7 @@ def use_by_unit(cluster: Cluster, event: events.AsyncIssue) -> None:
     """An operation is issued that will signal an mbarrier."""
     barrier = cluster.mbarriers.get((event.owner, event.barrier))
     if barrier is not None:
-        warp = cluster.warp(event)
-        _use(cluster, barrier, event, warp, [view for _, view in warp.views(event.lanes)], by_unit=True)
+        _use(cluster, barrier, event, cluster.warp(event), by_unit=True)
 
 
 def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
@@ -87,13 +84,12 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
     if operation is not None:
         _gather(cluster, barrier, operation)
     elif not event.async_id:
-        views = [view for _, view in warp.views(event.lanes)]
-        _use(cluster, barrier, event, warp, views)
+        _use(cluster, barrier, event, warp)
         exits.visits(cluster, event.owner, event)
         brought = cluster.released(warp, event.lanes, event.order)
         barrier.gathered = cluster.gather(barrier.gathered, brought, warp.number, barrier)
         if not event.order.startswith("relaxed"):
-            barrier.included = views[0].clock
+            barrier.included = warp.view_of_first(event.lanes).clock
         cluster.synchronises(warp, event.line)
         if event.owner != event.cta:
             barrier.from_afar = True
@@ -155,7 +151,7 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
         return
     barrier.asked.pop(warp.number, None)
     views = warp.change(event.lanes)
-    _use(cluster, barrier, event, warp, views)
+    _use(cluster, barrier, event, warp)
     cluster.synchronises(warp, event.line, waits=event.phase == 0)
     if event.phase == 0:
         return

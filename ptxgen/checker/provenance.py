@@ -4,15 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptxgen.checker.clocks import Paths
+from ptxgen.checker.clocks import Paths, members
 from ptxgen.checker.operations import Observation, Operation
 
 _NOW = 1 << 62
 
-
-_Note = tuple[int, int, int, Sequence[object], int]
-"""(order, low, bits, sources, path): at that event a holder learned of the operations `bits << low` from one of the
-sources, along the path."""
+_Note = tuple[int, Sequence[object], int]
+"""(order, sources, path): at that event a holder learned of something from one of the sources, along the path."""
 
 
 class Provenance:
@@ -20,12 +18,15 @@ class Provenance:
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._notes: dict[object, list[_Note]] = {}
+        self._new: dict[object, list[tuple[int, int, _Note]]] = {}
+        """Holder -> what it was noted to learn, the operations `bits << low` each time, and is not sorted yet."""
+        self._notes: dict[object, dict[int, list[_Note]]] = {}
+        """Holder -> operation -> when it learned of that."""
 
     def note(self, order: int, bits: int, sources: Sequence[object], holder: object, path: int) -> None:
         """A holder learns of the operations `bits`."""
         low = (bits & -bits).bit_length() - 1
-        self._notes.setdefault(holder, []).append((order, low, bits >> low, sources, path))
+        self._new.setdefault(holder, []).append((low, bits >> low, (order, sources, path)))
 
     def need(self, fact: Operation | Observation, holder: object) -> None:
         """Something rests on a holder's knowledge of the operation. Once all lines have been needed there is nothing
@@ -43,10 +44,8 @@ class Provenance:
         known = fact.paths.get(holder)
         if known is not None:
             return known
-        for order, low, bits, sources, path in reversed(self._notes.get(holder, ())):
-            if order < fact.order:
-                break
-            if order < before and fact.number >= low and bits >> fact.number - low & 1:
+        for order, sources, path in reversed(self._sorted(holder).get(fact.number, ())):
+            if order < before:
                 first = None
                 for source in sources:
                     first = self._path(fact, source, order)
@@ -55,3 +54,10 @@ class Provenance:
                 found = fact.paths[holder] = self._paths.join(first or 0, path) if path else first or 0
                 return found
         return None
+
+    def _sorted(self, holder: object) -> dict[int, list[_Note]]:
+        notes = self._notes.setdefault(holder, {})
+        for low, bits, note in self._new.pop(holder, ()):
+            for number in members(bits):
+                notes.setdefault(low + number, []).append(note)
+        return notes

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
 from ptxgen.emulator import events
 from ptxgen.emulator.tensor_core import mma, mma_accesses
@@ -72,7 +72,7 @@ class AsyncOp:
         self.reaches = reaches or (self.cta.rank,)
         self.lags = lags
         self.id = 0
-        self.place: dict[str, Any] | None = None
+        self.place: events.Place | None = None
         self.source_read = read is None
         self.done = False
         self.waited = False  # some wait covered at least its source
@@ -152,8 +152,8 @@ class Engine:
         if self._unit.observed:
             where = self._unit.place(op)
             if op.read is None and op.kind not in _NO_SOURCE_READ:
-                self._unit.emit(events.AsyncSourceRead(**where, async_id=op.id))
-            self._unit.emit(events.AsyncComplete(**where, async_id=op.id))
+                self._unit.emit(events.AsyncSourceRead(*where, async_id=op.id))
+            self._unit.emit(events.AsyncComplete(*where, async_id=op.id))
 
     def read_source(self, op: AsyncOp) -> None:
         """The first half of a bulk store: its source may be overwritten afterwards."""
@@ -166,7 +166,7 @@ class Engine:
             raise self._unit.fault(error, op.warp, op.line) from error
         op.source_read = True
         if self._unit.observed:
-            self._unit.emit(events.AsyncSourceRead(**self._unit.place(op), async_id=op.id))
+            self._unit.emit(events.AsyncSourceRead(*self._unit.place(op), async_id=op.id))
 
     def complete(self, op: AsyncOp) -> None:
         """Completes an operation, after those before it on its pipe."""
@@ -259,7 +259,7 @@ class Engine:
         for spans in accesses.spans:
             self._unit.emit(
                 events.Access(
-                    **where, space="shared", kind="read", proxy="async", ranges=spans, owner=cta.rank, async_id=op.id
+                    *where, space="shared", kind="read", proxy="async", ranges=spans, owner=cta.rank, async_id=op.id
                 )
             )
         if accesses.a_tmem is not None:
@@ -274,5 +274,5 @@ def sides(cta: Cta, cta_group: int) -> tuple[int, ...]:
     return (cta.rank,) if cta_group == 1 else (cta.rank & ~1, cta.rank | 1)
 
 
-def _mma_event(where: dict[str, Any], count: int, async_id: int) -> events.Event:
-    return events.AsyncIssue(**where, kind="mma", async_id=async_id, mechanism="commit", detail=count)
+def _mma_event(where: events.Place, count: int, async_id: int) -> events.Event:
+    return events.AsyncIssue(*where, kind="mma", async_id=async_id, mechanism="commit", detail=count)

@@ -98,7 +98,11 @@ class Observer(Protocol):
     def on_event(self, event: Event) -> None: ...
 
 
-@dataclass(slots=True, kw_only=True)
+Place = tuple[int, int, int, int, int]
+"""What all events have in common, in its order; given by position, which costs least."""
+
+
+@dataclass(slots=True)
 class Event:
     """Where it happened: cluster (work unit), CTA rank in it, linear CTA index in the grid, warp in
     the CTA, bit mask of the lanes, 1-based PTX line. A completion keeps the line of its issue."""

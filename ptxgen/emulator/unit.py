@@ -9,7 +9,7 @@ nothing changed in between, the cluster is deadlocked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp, Engine
@@ -89,23 +89,23 @@ class Unit:
 
     # -- events and findings --------------------------------------------------------------------
 
-    def where(self, warp: Warp, lanes: int, line: int) -> dict[str, Any]:
+    def where(self, warp: Warp, lanes: int, line: int) -> events.Place:
         """The common fields of an event."""
-        return {"unit": self.number, "cta": warp.cta.rank, "warp": warp.index, "lanes": lanes, "line": line}
+        return self.number, warp.cta.rank, warp.index, lanes, line
 
-    def place(self, op: AsyncOp) -> dict[str, Any]:
+    def place(self, op: AsyncOp) -> events.Place:
         """The common fields of an operation's events."""
         place = op.place
-        if place is None or place["line"] != op.line:
+        if place is None or place[-1] != op.line:
             place = op.place = self.where(op.warp, 1 << op.lane, op.line)
         return place
 
-    def emit_tmem(self, where: dict[str, Any], kind: str, region: TmemRegion, owner: int, async_id: int) -> None:
+    def emit_tmem(self, where: events.Place, kind: str, region: TmemRegion, owner: int, async_id: int) -> None:
         for first, stop in region.lanes:
             for columns in region.columns:
                 self.emit(
                     events.TmemAccess(
-                        **where, kind=kind, tmem_lanes=(first, stop - 1), columns=columns, owner=owner,
+                        *where, kind=kind, tmem_lanes=(first, stop - 1), columns=columns, owner=owner,
                         async_id=async_id,
                     )
                 )  # fmt: skip
@@ -282,7 +282,7 @@ class Unit:
     def lanes_exit(self, cta: Cta, warp: Warp, lanes: int) -> None:
         """Bulk stores must at least have read their source before their thread ends."""
         if self.observed:
-            self.emit(events.WarpExit(**self.where(warp, lanes, self._line_of(warp.current))))
+            self.emit(events.WarpExit(*self.where(warp, lanes, self._line_of(warp.current))))
         for line in () if warp.wgmma is None else warp.wgmma.unwaited():
             self.note(
                 "exit-with-pending-async",

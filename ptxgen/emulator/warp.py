@@ -311,7 +311,7 @@ class Warp:
         if unit.observed:
             covered = tuple(op.id for op in self.tmem_loads)
             where = unit.where(self, self.bits, line)
-            unit.emit(events.WaitGroup(**where, mechanism="register", pending=0, covered=covered))
+            unit.emit(events.WaitGroup(*where, mechanism="register", pending=0, covered=covered))
         self.tmem_loads.clear()
         unit.note(
             "missing-wait-ld",

@@ -144,7 +144,7 @@ class Warpgroup:
                 spans = tuple((start, start + size) for start, size in ranges)
                 unit.emit(
                     events.Access(
-                        **unit.place(op), space="shared", kind="read", proxy="async", ranges=spans,
+                        *unit.place(op), space="shared", kind="read", proxy="async", ranges=spans,
                         owner=self.cta.rank, async_id=op.id,
                     )
                 )  # fmt: skip
@@ -246,7 +246,7 @@ class Member:
             self._uncommitted.append(batch.async_id)
             unit.emit(
                 events.AsyncIssue(
-                    **unit.where(self.warp, self.warp.bits, line), kind="wgmma", async_id=batch.async_id,
+                    *unit.where(self.warp, self.warp.bits, line), kind="wgmma", async_id=batch.async_id,
                     mechanism="wgmma-group",
                 )
             )  # fmt: skip

@@ -206,7 +206,7 @@ def report_access(
         spans = ((base + offsets, base + offsets + access.total),)
     unit.emit(
         events.Access(
-            **unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
+            *unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
             owner=cta.rank if cta is not None else 0, order=order, async_id=async_id, value=value,
         )
     )  # fmt: skip

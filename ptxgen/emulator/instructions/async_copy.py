@@ -64,7 +64,7 @@ def copy(d: Decode) -> Op:
             where = unit.where(warp, warp.bits, line)
 
             def event(async_id: int) -> events.Event:
-                return events.AsyncIssue(**where, kind="cp-async", async_id=async_id, mechanism="cp-group")
+                return events.AsyncIssue(*where, kind="cp-async", async_id=async_id, mechanism="cp-group")
 
         unit.engine.issue(pending, event)
         for lane, *_ in jobs:
@@ -107,7 +107,7 @@ def commit_group(d: Decode) -> Op:
                 tracked = groups.commit()
                 if hooks:
                     unit = warp.cta.unit
-                    unit.emit(events.Commit(**unit.where(warp, 1 << lane, line), mechanism="cp-group", tracked=tracked))
+                    unit.emit(events.Commit(*unit.where(warp, 1 << lane, line), mechanism="cp-group", tracked=tracked))
 
     return op
 
@@ -133,7 +133,7 @@ def wait_group(d: Decode) -> Op:
             if hooks:
                 unit.emit(
                     events.WaitGroup(
-                        **unit.where(warp, 1 << lane, line), mechanism="cp-group", pending=pending,
+                        *unit.where(warp, 1 << lane, line), mechanism="cp-group", pending=pending,
                         covered=tuple(one.id for one in covered),
                     )
                 )  # fmt: skip
@@ -174,10 +174,10 @@ def mbarrier_arrive(d: Decode) -> Op:
 
 
 def _arrive_event(
-    where: dict[str, Any], offset: int, owner: int, tracked: tuple[int, ...], async_id: int
+    where: events.Place, offset: int, owner: int, tracked: tuple[int, ...], async_id: int
 ) -> events.Event:
     return events.AsyncIssue(
-        **where, kind="copy-arrive", async_id=async_id, mechanism="mbarrier", barrier=offset, owner=owner,
+        *where, kind="copy-arrive", async_id=async_id, mechanism="mbarrier", barrier=offset, owner=owner,
         detail=tracked,
     )  # fmt: skip
 
@@ -193,7 +193,7 @@ def _arrival(cta: Cta, offset: int, earlier: list[AsyncOp]) -> Any:
         if unit.observed:
             unit.emit(
                 events.MbarrierArrive(
-                    **unit.place(op), barrier=offset, owner=cta.rank, count=1, phase=phase, completed=done,
+                    *unit.place(op), barrier=offset, owner=cta.rank, count=1, phase=phase, completed=done,
                     async_id=op.id,
                 )
             )  # fmt: skip

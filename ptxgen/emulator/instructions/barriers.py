@@ -70,7 +70,7 @@ def bar(d: Decode) -> Ends:
             where = cta.unit.where(warp, warp.bits, line)
             cta.unit.emit(
                 events.NamedBarrier(
-                    **where, barrier=number, action=action, threads=threads, generation=generation, completed=done
+                    *where, barrier=number, action=action, threads=threads, generation=generation, completed=done
                 )
             )
         if done:
@@ -133,7 +133,7 @@ def cluster_arrive(d: Decode) -> Ends:
         unit.activity += 1
         if hooks:
             where = unit.where(warp, warp.bits, line)
-            unit.emit(events.ClusterBarrier(**where, action="arrive", generation=generation, order=order))
+            unit.emit(events.ClusterBarrier(*where, action="arrive", generation=generation, order=order))
         return True
 
     return Ends(kind="blocking", op=op)
@@ -156,7 +156,7 @@ def cluster_wait(d: Decode) -> Ends:
         if hooks:
             where = unit.where(warp, warp.bits, line)
             generation = unit.cluster_barrier.generation - 1
-            unit.emit(events.ClusterBarrier(**where, action="wait", generation=generation, order=order))
+            unit.emit(events.ClusterBarrier(*where, action="wait", generation=generation, order=order))
         return True
 
     return Ends(kind="blocking", op=op, repeats=True)

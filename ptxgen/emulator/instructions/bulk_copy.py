@@ -35,7 +35,7 @@ def complete_tx(op: AsyncOp | None, cta: Cta, offset: int, size: int) -> None:
     if op is not None and unit.observed:
         unit.emit(
             events.MbarrierComplete(
-                **unit.place(op), barrier=offset, owner=cta.rank, tx_bytes=size, phase=phase, completed=done,
+                *unit.place(op), barrier=offset, owner=cta.rank, tx_bytes=size, phase=phase, completed=done,
                 async_id=op.id,
             )
         )  # fmt: skip
@@ -63,7 +63,7 @@ def report(op: AsyncOp, space: str, kind: str, ranges: events.Ranges, owner: int
     unit = op.cta.unit
     unit.emit(
         events.Access(
-            **unit.place(op), space=space, kind=kind, proxy="async", ranges=ranges, owner=owner, async_id=op.id
+            *unit.place(op), space=space, kind=kind, proxy="async", ranges=ranges, owner=owner, async_id=op.id
         )
     )
 
@@ -74,9 +74,7 @@ def _report_map(op: AsyncOp, address: int) -> None:
         spans = ((address, address + TENSOR_MAP_BYTES),)
         unit = op.cta.unit
         unit.emit(
-            events.Access(
-                **unit.place(op), space="global", kind="read", proxy="tensormap", ranges=spans, async_id=op.id
-            )
+            events.Access(*unit.place(op), space="global", kind="read", proxy="tensormap", ranges=spans, async_id=op.id)
         )
 
 
@@ -216,7 +214,7 @@ def issue_event(
 
     def event(async_id: int) -> events.Event:
         return events.AsyncIssue(
-            **where, kind=op.kind, async_id=async_id, mechanism=mechanism, barrier=barrier, owner=owner, detail=detail
+            *where, kind=op.kind, async_id=async_id, mechanism=mechanism, barrier=barrier, owner=owner, detail=detail
         )
 
     return event

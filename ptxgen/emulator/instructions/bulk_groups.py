@@ -19,7 +19,7 @@ def commit_group(d: Decode) -> Op:
                 if hooks:
                     unit = warp.cta.unit
                     unit.emit(
-                        events.Commit(**unit.where(warp, 1 << lane, line), mechanism="bulk-group", tracked=tracked)
+                        events.Commit(*unit.where(warp, 1 << lane, line), mechanism="bulk-group", tracked=tracked)
                     )
 
     return op
@@ -48,7 +48,7 @@ def wait_group(d: Decode) -> Op:
                 unit = warp.cta.unit
                 unit.emit(
                     events.WaitGroup(
-                        **unit.where(warp, 1 << lane, line), mechanism="bulk-group", pending=pending,
+                        *unit.where(warp, 1 << lane, line), mechanism="bulk-group", pending=pending,
                         covered=tuple(one.id for one in covered), read_only=read_only,
                     )
                 )  # fmt: skip

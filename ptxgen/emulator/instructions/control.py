@@ -116,7 +116,7 @@ def emit_warp_sync(d: Decode, op: Op, what: str) -> Op:
     def observed(r: Registers) -> None:
         warp = r[0]
         unit = warp.cta.unit
-        unit.emit(events.WarpSync(**unit.where(warp, warp.bits, line), what=what, mask=warp.bits))
+        unit.emit(events.WarpSync(*unit.where(warp, warp.bits, line), what=what, mask=warp.bits))
         op(r)
 
     return observed

@@ -72,7 +72,7 @@ def _acquire_map(d: Decode, acquired: Access) -> Op:
                 unit.launch.memory.read(address, TENSOR_MAP_BYTES)
                 if d.hooks:
                     lanes = sum(1 << lane for lane in lanes_of(warp.bits) if lane_value(addresses, lane) == address)
-                    unit.emit(events.Fence(**unit.where(warp, lanes, line), name=name, address=address))
+                    unit.emit(events.Fence(*unit.where(warp, lanes, line), name=name, address=address))
 
     return op
 
@@ -90,7 +90,7 @@ def _fence(d: Decode) -> Op:
     def op(r: Registers) -> None:
         warp = r[0]
         unit = warp.cta.unit
-        unit.emit(events.Fence(**unit.where(warp, warp.bits, line), name=name))
+        unit.emit(events.Fence(*unit.where(warp, warp.bits, line), name=name))
 
     return op
 

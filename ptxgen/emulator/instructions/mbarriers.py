@@ -65,7 +65,7 @@ def init(d: Decode) -> Op:
                 state.init(value)
                 if hooks:
                     where = cta.unit.where(warp, 1 << lane, line)
-                    cta.unit.emit(events.MbarrierInit(**where, barrier=offset, count=value, owner=cta.rank))
+                    cta.unit.emit(events.MbarrierInit(*where, barrier=offset, count=value, owner=cta.rank))
             cta.bound_barriers()
             cta.unit.activity += 1
 
@@ -99,7 +99,7 @@ def inval(d: Decode) -> Op:
             cta.unit.activity += 1
             if hooks:
                 where = cta.unit.where(warp, lanes, line)
-                cta.unit.emit(events.MbarrierInval(**where, barrier=offset, owner=cta.rank))
+                cta.unit.emit(events.MbarrierInval(*where, barrier=offset, owner=cta.rank))
 
     return op
 
@@ -164,7 +164,7 @@ def _arrive(
     if hooks:
         cta.unit.emit(
             events.MbarrierArrive(
-                **cta.unit.where(warp, lanes, line), barrier=offset, owner=cta.rank, count=count, expect_bytes=tx,
+                *cta.unit.where(warp, lanes, line), barrier=offset, owner=cta.rank, count=count, expect_bytes=tx,
                 dropped=count if drop else 0, phase=phase, completed=done, order=order,
             )
         )  # fmt: skip
@@ -196,12 +196,12 @@ def transaction(d: Decode) -> Op:
                     event: events.Event
                     if expects:
                         event = events.MbarrierArrive(
-                            **where, barrier=offset, owner=cta.rank, expect_bytes=tx, phase=phase, completed=done,
+                            *where, barrier=offset, owner=cta.rank, expect_bytes=tx, phase=phase, completed=done,
                             order="relaxed.cta",
                         )  # fmt: skip
                     else:
                         event = events.MbarrierComplete(
-                            **where, barrier=offset, owner=cta.rank, tx_bytes=tx, phase=phase, completed=done
+                            *where, barrier=offset, owner=cta.rank, tx_bytes=tx, phase=phase, completed=done
                         )
                     cta.unit.emit(event)
 
@@ -235,7 +235,7 @@ def wait(d: Decode) -> Ends:
             parity = value & 1 if by_parity else value >> 32 & 1
             cta.unit.emit(
                 events.MbarrierWait(
-                    **cta.unit.where(warp, lanes, line), barrier=offset, owner=cta.rank, parity=parity,
+                    *cta.unit.where(warp, lanes, line), barrier=offset, owner=cta.rank, parity=parity,
                     phase=state.phase, success=passed, order=order,
                 )
             )  # fmt: skip

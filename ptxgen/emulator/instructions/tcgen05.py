@@ -152,7 +152,7 @@ def commit(d: Decode) -> Op:
             where = unit.where(warp, 1 << lane, line)
             if unit.observed:
                 tracked = tuple(o.id for o in unit.engine.pending if o.pipe == pipe and o.kind != "commit")
-                unit.emit(events.Commit(**where, mechanism="mbarrier", tracked=tracked))
+                unit.emit(events.Commit(*where, mechanism="mbarrier", tracked=tracked))
             ops = [
                 AsyncOp(
                     "commit", warp, lane, line, partial(_arrive, cta=cta, offset=offset), barrier=(cta.rank, offset),
@@ -166,10 +166,10 @@ def commit(d: Decode) -> Op:
     return op
 
 
-def _commit_event(where: dict[str, Any], offset: int, owner: int) -> Any:
+def _commit_event(where: events.Place, offset: int, owner: int) -> Any:
     def event(async_id: int) -> events.Event:
         return events.AsyncIssue(
-            **where, kind="commit", async_id=async_id, mechanism="mbarrier", barrier=offset, owner=owner
+            *where, kind="commit", async_id=async_id, mechanism="mbarrier", barrier=offset, owner=owner
         )
 
     return event
@@ -185,7 +185,7 @@ def _arrive(op: AsyncOp | None, cta: Cta, offset: int) -> None:
     if op is not None and unit.observed:
         unit.emit(
             events.MbarrierArrive(
-                **unit.place(op), barrier=offset, owner=cta.rank, count=1, phase=phase, completed=done, async_id=op.id,
+                *unit.place(op), barrier=offset, owner=cta.rank, count=1, phase=phase, completed=done, async_id=op.id,
                 order="release.cluster",
             )
         )  # fmt: skip

@@ -67,8 +67,8 @@ class _Form:
         return op
 
 
-def _issue_event(where: dict[str, Any], kind: str, async_id: int) -> events.Event:
-    return events.AsyncIssue(**where, kind=kind, async_id=async_id, mechanism="wait")
+def _issue_event(where: events.Place, kind: str, async_id: int) -> events.Event:
+    return events.AsyncIssue(*where, kind=kind, async_id=async_id, mechanism="wait")
 
 
 @instruction("tcgen05.ld")
@@ -160,7 +160,7 @@ def wait(d: Decode) -> Op:
             unit = warp.cta.unit
             unit.emit(
                 events.WaitGroup(
-                    **unit.where(warp, warp.bits, line), mechanism="tmem-load" if loads else "tmem-store", pending=0,
+                    *unit.where(warp, warp.bits, line), mechanism="tmem-load" if loads else "tmem-store", pending=0,
                     covered=tuple(one.id for one in pending),
                 )
             )  # fmt: skip

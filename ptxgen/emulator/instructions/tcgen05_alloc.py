@@ -52,7 +52,7 @@ def alloc(d: Decode) -> Ends:
             _tell(warp, line, "alloc", pair, address, columns)
             where, spans = cta.unit.where(warp, warp.live, line), ((offset, offset + 4),)
             cta.unit.emit(
-                events.Access(**where, space="shared", kind="write", proxy="generic", ranges=spans, owner=cta.rank)
+                events.Access(*where, space="shared", kind="write", proxy="generic", ranges=spans, owner=cta.rank)
             )
 
     def half(warp: Warp, column: int | None) -> int | None:
@@ -176,4 +176,4 @@ def _alone_or_together(
 def _tell(warp: Warp, line: int, action: str, pair: bool, address: int = 0, columns: int = 0) -> None:
     unit: Any = warp.cta.unit
     where = unit.where(warp, warp.live, line)
-    unit.emit(events.TmemAllocation(**where, action=action, column=address & 0xFFFF, columns=columns, pair=pair))
+    unit.emit(events.TmemAllocation(*where, action=action, column=address & 0xFFFF, columns=columns, pair=pair))

@@ -42,7 +42,7 @@ def cp(d: Decode) -> Op:
                 where = unit.place(op)
                 unit.emit(
                     events.Access(
-                        **where, space="shared", kind="read", proxy="async", ranges=spans, owner=rank, async_id=op.id
+                        *where, space="shared", kind="read", proxy="async", ranges=spans, owner=rank, async_id=op.id
                     )
                 )
                 unit.emit_tmem(where, "write", region, rank, op.id)
@@ -69,5 +69,5 @@ def cp(d: Decode) -> Op:
     return op
 
 
-def _issue_event(where: dict[str, Any], async_id: int) -> events.Event:
-    return events.AsyncIssue(**where, kind="tmem-copy", async_id=async_id, mechanism="commit")
+def _issue_event(where: events.Place, async_id: int) -> events.Event:
+    return events.AsyncIssue(*where, kind="tmem-copy", async_id=async_id, mechanism="commit")

@@ -53,7 +53,7 @@ def replace(d: Decode) -> Op:
                 place = warp.cta.unit.where(warp, 1 << lane, d.line)
                 warp.cta.unit.emit(
                     events.Access(
-                        **place, space="shared" if cta else "global", kind="write", proxy="generic", ranges=(span,),
+                        *place, space="shared" if cta else "global", kind="write", proxy="generic", ranges=(span,),
                         owner=cta.rank if cta else 0, value=(new,),
                     )
                 )  # fmt: skip
@@ -89,9 +89,7 @@ def copy_and_fence(d: Decode) -> Op:
             where = unit.where(warp, warp.bits, line)
             for space, kind, first in (("shared", "read", start), ("global", "write", to)):
                 ranges = ((first, first + TENSOR_MAP_BYTES),)
-                unit.emit(
-                    events.Access(**where, space=space, kind=kind, proxy="generic", ranges=ranges, owner=cta.rank)
-                )
-            unit.emit(events.Fence(**where, name=name))
+                unit.emit(events.Access(*where, space=space, kind=kind, proxy="generic", ranges=ranges, owner=cta.rank))
+            unit.emit(events.Fence(*where, name=name))
 
     return op

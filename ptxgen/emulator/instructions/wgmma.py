@@ -133,7 +133,7 @@ def fence(d: Decode) -> Op:
         member_of(warp).fence()
         if hooks:
             unit = warp.cta.unit
-            unit.emit(events.Fence(**unit.where(warp, warp.bits, line), name=name))
+            unit.emit(events.Fence(*unit.where(warp, warp.bits, line), name=name))
 
     return op
 
@@ -149,7 +149,7 @@ def commit_group(d: Decode) -> Op:
         tracked = member_of(warp).commit()
         if hooks:
             unit = warp.cta.unit
-            unit.emit(events.Commit(**unit.where(warp, warp.bits, line), mechanism="wgmma-group", tracked=tracked))
+            unit.emit(events.Commit(*unit.where(warp, warp.bits, line), mechanism="wgmma-group", tracked=tracked))
 
     return op
 
@@ -171,7 +171,7 @@ def wait_group(d: Decode) -> Ends:
         if hooks:
             unit = warp.cta.unit
             where = unit.where(warp, warp.bits, line)
-            unit.emit(events.WaitGroup(**where, mechanism="wgmma-group", pending=pending, covered=covered))
+            unit.emit(events.WaitGroup(*where, mechanism="wgmma-group", pending=pending, covered=covered))
         return True
 
     return Ends(kind="blocking", op=op, repeats=True)
