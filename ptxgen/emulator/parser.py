@@ -27,6 +27,7 @@ from ptxgen.emulator.module import (
 )
 from ptxgen.emulator.operands import Operands, constant_bytes, number
 from ptxgen.errors import PtxError
+from ptxgen.hardware.targets import MINIMUM_PTX_VERSION
 
 _SPACES = {"shared", "global", "const", "local", "param"}
 _LINKAGE = {".visible", ".extern", ".weak", ".common"}
@@ -115,13 +116,13 @@ class _Parser:
     # -- module ---------------------------------------------------------------------------------
 
     def module(self) -> ParsedModule:
-        version, target = (0, 0), ""
+        version, target, version_line = (0, 0), "", 1
         while self._next.kind != "end":
             token = self._take()
             if token.text == ".version":
                 number = self._take("number").text
                 major, _, minor = number.partition(".")
-                version = (int(major), int(minor or 0))
+                version, version_line = (int(major), int(minor or 0)), token.line
             elif token.text == ".target":
                 target = self._take("word").text
                 while self._accept(","):
@@ -141,6 +142,9 @@ class _Parser:
             self._fail("no .version directive", 1)
         if not target:
             self._fail("no .target directive", 1)
+        if version < (lowest := MINIMUM_PTX_VERSION.get(target, version)):
+            needed = ".".join(map(str, lowest))
+            self._fail(f".version {version[0]}.{version[1]} does not know {target}; it came with {needed}", version_line)
         return ParsedModule(
             file=self._file, lines=self._lines, version=version, target=target,
             functions=self._functions,

@@ -70,6 +70,16 @@ def test_an_instruction_that_the_target_lacks_is_refused(target: str, body: str)
         load_module(text.replace("sm_100a", target), name="file.ptx")
 
 
+@pytest.mark.parametrize(
+    ("target", "version", "needed"), [("sm_100a", "8.5", "8.6"), ("sm_90a", "7.8", "8.0"), ("sm_103a", "8.7", "8.8")]
+)
+def test_a_version_that_does_not_know_the_target_is_refused(target: str, version: str, needed: str) -> None:
+    text = ENTRY.format(body="ret;").replace("sm_100a", target)
+    load_module(text.replace(".version 8.6", f".version {needed}"))
+    with pytest.raises(PtxError, match=f"file.ptx:1: .version {version} does not know {target}; it came with {needed}"):
+        load_module(text.replace(".version 8.6", f".version {version}"), name="file.ptx")
+
+
 def test_entry_facts() -> None:
     text = """.version 8.0
 .target sm_90a
