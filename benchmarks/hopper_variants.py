@@ -58,6 +58,10 @@ VARIANTS = {
     "along m, 128 CTAs, group 16": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=16", ctas=128),
     "along m, 128 CTAs, group 32": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=32", ctas=128),
     "alone, 128 CTAs": _variant("dependent_launch=false", ctas=128),
+    "alone, 128 CTAs, 6 stages of K 32": _variant("dependent_launch=false tile.k=32 pipe_depth=6", ctas=128),
+    "alone, 128 CTAs, 4 stages, 2 buffers": _variant(
+        f"dependent_launch=false {_SLICES} epilogue.staging_buffers=2", ctas=128
+    ),
     "alone, group 4": _variant("dependent_launch=false scheduler.group=4"),
     "alone, group 16": _variant("dependent_launch=false scheduler.group=16"),
     "along m, group 4": _variant("dependent_launch=false cluster=2x1x1 scheduler.group=4"),

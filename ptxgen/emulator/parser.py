@@ -143,8 +143,8 @@ class _Parser:
         if not target:
             self._fail("no .target directive", 1)
         if version < (lowest := MINIMUM_PTX_VERSION.get(target, version)):
-            needed = ".".join(map(str, lowest))
-            self._fail(f".version {version[0]}.{version[1]} does not know {target}; it came with {needed}", version_line)
+            given, needed = (".".join(map(str, numbers)) for numbers in (version, lowest))
+            self._fail(f".version {given} does not know {target}; it came with {needed}", version_line)
         return ParsedModule(
             file=self._file, lines=self._lines, version=version, target=target,
             functions=self._functions,

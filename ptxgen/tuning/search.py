@@ -22,11 +22,11 @@ from ptxgen.tuning.best import ranking
 from ptxgen.tuning.candidates import variations
 from ptxgen.tuning.table import Entry, Problem, changed, spec_json
 
-FINALISTS = 3
+FINALISTS = 4
 _BEHIND = 1.2
 """Who takes this many times as long as the fastest leaves after one turn."""
 _TURNS = 2
-_EQUAL = 1.01
+_EQUAL = 1.005
 """Scores in the final that differ by no more are called equal: so much do rounds of one kernel differ."""
 _PASSES = 2
 """Rounds of variations: choices that are good each on its own may be so together."""

@@ -18,7 +18,7 @@ from ptxgen.errors import DeviceError, HungKernelError, PtxgenError
 from ptxgen.hardware.targets import target
 from ptxgen.tuning import campaign as campaigns
 from ptxgen.tuning.campaign import Outcome, State, Task, campaign
-from ptxgen.tuning.search import Contestant, HungContestantError, contestants, search
+from ptxgen.tuning.search import FINALISTS, Contestant, HungContestantError, contestants, search
 from ptxgen.tuning.table import Entry, Problem
 
 CHIP = target("sm_90a")
@@ -84,8 +84,8 @@ def test_the_fastest_wins_with_its_best_order() -> None:
     entry, results = search(PROBLEM, arena, CHIP, first(), rounds=2)
     assert entry.spec == first()[3].spec.replace(scheduler={"group": 4})
     assert entry.seconds == {"burst": pytest.approx(0.99e-3), "sustained": pytest.approx(0.99e-3)}
-    assert [(mode, len(keys), rounds) for mode, keys, rounds in arena.finals] == [("burst", 3, 2), ("sustained", 3, 2)]
-    assert sum(result.left == "" for result in results) == 3
+    assert [(mode, len(keys), rounds) for mode, keys, rounds in arena.finals] == [("burst", 4, 2), ("sustained", 4, 2)]
+    assert sum(result.left == "" for result in results) == FINALISTS
     json.dumps([result.to_json() for result in results])
 
 
@@ -97,7 +97,7 @@ def test_turns_go_there_and_back() -> None:
 
 
 def test_losers_leave_early() -> None:
-    """Eight, then four, then three: the slower half is not timed again, nor is one that is far behind."""
+    """Eight, then four: the slower half is not timed again, nor is one that is far behind."""
     arena = FakeArena(times())
     search(PROBLEM, arena, CHIP, first(8))
     timed = [arena.asked.count(contestant.key) for contestant in first(8)]
@@ -262,7 +262,7 @@ def test_what_a_worker_returns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ptxgen.tuning.arena.GpuArena", lambda *_, **__: FakeArena(times()))
     outcome = campaigns.tune_problem(task(4096))
     assert outcome.entry is not None and outcome.entry.problem == PROBLEM
-    assert sum(result["left"] == "" for result in outcome.results) == 3
+    assert sum(result["left"] == "" for result in outcome.results) == FINALISTS
     hung = FakeArena(times(), lambda contestant: (_ for _ in ()).throw(HungKernelError("no end")))
     monkeypatch.setattr("ptxgen.tuning.arena.GpuArena", lambda *_, **__: hung)
     outcome = campaigns.tune_problem(task(4096))
