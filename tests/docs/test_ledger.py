@@ -105,9 +105,9 @@ def test_without_an_observer_no_event_is_made(monkeypatch: pytest.MonkeyPatch) -
     made: list[str] = []
     for kind in events.Event.__subclasses__():
 
-        def counted(self: Any, *, made_by: Any = kind.__init__, **fields: Any) -> None:
+        def counted(self: Any, *values: Any, made_by: Any = kind.__init__, **fields: Any) -> None:
             made.append(type(self).__name__)
-            made_by(self, **fields)
+            made_by(self, *values, **fields)
 
         monkeypatch.setattr(kind, "__init__", counted)
     run(None, "late")
