@@ -1,10 +1,12 @@
 """What the GPU's own counters say about each arm of benchmarks.compare: one launch each, under Nsight Compute.
 
     python -m benchmarks.hardware_counters --size 4096 --size 8192 --json benchmarks/results/counters_h200.json
+    python -m benchmarks.hardware_counters --size 8192 --variant "alone, 128 CTAs" ...
 
-Needs torch, a GPU whose counters may be read, and ncu on the PATH. Clocks and caches are left as they are: the launch
-before the one that is counted was the same. Cycles are the device's own, so what is said of the tensor cores needs no
-clock: the share of the cycles in which they would do the FLOPs of the problem at SMs * 4096 FLOP a cycle.
+A variant is one of benchmarks.hopper_variants. Needs torch, a GPU whose counters may be read, and ncu on the PATH.
+Clocks and caches are left as they are: the launch before the one that is counted was the same. Cycles are the
+device's own, so what is said of the tensor cores needs no clock: the share of the cycles in which they would do the
+FLOPs of the problem at SMs * 4096 FLOP a cycle.
 """
 
 from __future__ import annotations
@@ -19,13 +21,16 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
+import ptxgen
 from benchmarks.comparison.arms import NAMES, Bench
+from benchmarks.hopper_variants import VARIANTS
 from ptxgen.bench.libraries import TorchLibrary
 from ptxgen.bench.telemetry import Telemetry
 from ptxgen.bench.timing import Stopwatch
 from ptxgen.device.cuda import CudaDevice
 from ptxgen.files import write_file
 from ptxgen.hardware.element_types import element_type
+from ptxgen.spec import parse_settings
 
 FLOP_PER_SM_CYCLE = 4096
 METRICS = {
@@ -49,19 +54,20 @@ def main() -> None:
     parser.add_argument("--size", dest="sizes", action="append", type=int, required=True, help="M = N = K")
     parser.add_argument("--type", default="bf16", choices=["bf16", "f16"])
     parser.add_argument("--arm", dest="arms", action="append", choices=NAMES, help="default: all")
+    parser.add_argument("--variant", dest="variants", action="append", choices=VARIANTS, default=[], metavar="NAME")
     parser.add_argument("--json", type=Path, help="write what was counted")
     parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.launch:
-        _launch(options.sizes[0], options.type, options.arms or list(NAMES))
+        _launch(options.sizes[0], options.type, options.arms or list(NAMES), options.variants)
         return
     cases = []
     for size in options.sizes:
-        case = _counted(size, options.type, options.arms or list(NAMES))
+        case = _counted(size, options.type, options.arms or list(NAMES), options.variants)
         cases.append(case)
         for name, arm in case["arms"].items():
             print(
-                f"{size}: {name:14} {arm['cycles']:>10.0f} cycles, tensor cores {arm['tensor_share']:.3f}, L2 reads"
+                f"{size}: {name:36} {arm['cycles']:>10.0f} cycles, tensor cores {arm['tensor_share']:.3f}, L2 reads"
                 f" {arm['l2_read_bytes'] / 1e9:.2f} GB, DRAM reads {arm['dram_read_bytes'] / 1e9:.2f} GB,"
                 f" {arm['instructions'] / 1e6:.2f} M warp instructions",
                 flush=True,
@@ -71,8 +77,8 @@ def main() -> None:
         write_file(options.json, json.dumps({**environment, "cases": cases}, indent=1) + "\n")
 
 
-def _launch(size: int, kind: str, names: list[str]) -> None:
-    """Every arm twice, the second time with the profiler on, and a marker before each."""
+def _launch(size: int, kind: str, names: list[str], variants: list[str]) -> None:
+    """Every arm a few times, the last time with the profiler on and a marker before it."""
     import torch
 
     device = CudaDevice(torch.cuda.current_device())
@@ -83,6 +89,12 @@ def _launch(size: int, kind: str, names: list[str]) -> None:
     element = element_type(kind)
     a, b = library.matrix(size, size, element, "normal", 0), library.matrix(size, size, element, "normal", 1)
     made = bench.arms([(a, b)], lambda: library.matrix(size, size, element, "nan", 0))
+    for name in variants:
+        base = ptxgen.step(VARIANTS[name].step, target="sm_90a").replace(operand_type=kind, output_type=kind)
+        kernel, ctas = ptxgen.compile(parse_settings(base, VARIANTS[name].settings), device), VARIANTS[name].ctas
+        d = library.matrix(size, size, element, "nan", 0)
+        call = kernel.prepare(a, b, out=d, grid=None if ctas is None else (ctas, 1, 1))
+        made.launches[name] = [call.launch]
     marked = torch.empty(32, device="cuda")
     profiler: Any = torch.cuda.cudart()  # type: ignore[no-untyped-call]
     for launches in made.launches.values():
@@ -104,12 +116,13 @@ def _launch(size: int, kind: str, names: list[str]) -> None:
     print("said " + json.dumps(said), flush=True)
 
 
-def _counted(size: int, kind: str, names: list[str]) -> dict[str, Any]:
+def _counted(size: int, kind: str, names: list[str], variants: list[str]) -> dict[str, Any]:
     command = [
         *("ncu", "--clock-control", "none", "--cache-control", "none", "--profile-from-start", "off"),
         *("--csv", "--page", "raw", "--print-units", "base", "--metrics", ",".join(METRICS.values())),
         *(sys.executable, "-m", "benchmarks.hardware_counters", "--launch", "--size", str(size), "--type", kind),
         *(part for name in names for part in ("--arm", name)),
+        *(part for name in variants for part in ("--variant", name)),
     ]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     lines = done.stdout.splitlines()
