@@ -27,6 +27,7 @@ MACRO_FILES = (
     "mbarrier",
     "shared_memory",
     "global_memory",
+    "partial",
     "cursor",
     "tma",
     "tcgen05",

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
 MAX_PIPE_DEPTH = 8
 MAX_CLAIM_DEPTH = 4
 """Tiles that a cluster has claimed, no other can compute: few are best."""
+MAX_SPLIT_K = 64
 MAX_ACCUMULATORS = 128
 """f32 accumulators of a thread on sm_90a, of 255 registers."""
 
@@ -57,14 +58,14 @@ def _type_violations(spec: GemmSpec) -> list[str]:
     found = []
     integers = (
         *("step", "pipe_depth", "cta_group", "consumers", "accumulators"),
-        *("l2_promotion", "tile.m", "tile.n", "tile.k"),
+        *("l2_promotion", "tile.m", "tile.n", "tile.k", "scheduler.split_k"),
     )
     for name, value in spec.settings().items():
         optional = name in OPTIONAL
         wanted: type = str
         if name in integers or name == "epilogue.staging_buffers" or optional:
             wanted = int
-        elif name in ("epilogue.unroll", "setmaxnreg", "dependent_launch"):
+        elif name in ("epilogue.unroll", "setmaxnreg", "dependent_launch", "scheduler.stream_k"):
             wanted = bool
         elif name in ("cluster", "epilogue.ops"):
             wanted = tuple
@@ -104,7 +105,8 @@ def violations(spec: GemmSpec) -> list[str]:
     shape = _tile_violations(spec)
     possible = not found and not shape and 1 <= spec.pipe_depth <= MAX_PIPE_DEPTH
     plan = _plan_violations(spec) if possible else []
-    return found + shape + _pipeline_violations(spec) + _scheduler_violations(spec) + plan
+    scheduling = _scheduler_violations(spec) + _split_violations(spec)
+    return found + shape + _pipeline_violations(spec) + scheduling + plan
 
 
 def _clusters(spec: GemmSpec, pair: bool) -> tuple[tuple[int, int, int], ...]:
@@ -320,6 +322,28 @@ def _scheduler_violations(spec: GemmSpec) -> list[str]:
         )
     elif scheduler.depth is not None and not 2 <= scheduler.depth <= MAX_CLAIM_DEPTH:
         found.append(f"scheduler.depth={scheduler.depth}: 2 to {MAX_CLAIM_DEPTH} tiles are claimed ahead")
+    return found
+
+
+def _split_violations(spec: GemmSpec) -> list[str]:
+    """Of tiles whose K several CTAs divide among them."""
+    scheduler = spec.scheduler
+    if not 1 <= scheduler.split_k <= MAX_SPLIT_K:
+        return [f"scheduler.split_k={scheduler.split_k}: a tile's K is split into 1 to {MAX_SPLIT_K} parts"]
+    if not scheduler.divides_k:
+        return []
+    found = []
+    what = f"scheduler.split_k={scheduler.split_k}" if scheduler.split_k > 1 else "scheduler.stream_k=true"
+    if scheduler.split_k > 1 and scheduler.stream_k:
+        found.append(f"{what} and scheduler.stream_k=true: K is divided in one of these ways, not in both")
+    if spec.step != 10:
+        found.append(f"{what}: a choice of step 10, not of step {spec.step}")
+    elif spec.target != "sm_90a":
+        found.append(f"{what} is not built yet for {spec.target} (built: sm_90a)")
+    if scheduler.kind != "persistent":
+        found.append(f"{what}: with scheduler.kind={scheduler.kind} a CTA has a whole tile (use scheduler=persistent)")
+    if spec.consumer_tiles == "own":
+        found.append(f"{what}: consumers that take turns have whole tiles (use consumer_tiles=shared)")
     return found
 
 

@@ -42,12 +42,22 @@ class Scheduler:
     order: "row_major", "grouped": bands of `group` tile rows, walked column by column, or "hilbert":
     squares of `group` x `group` tiles along such bands, each walked along a Hilbert curve.
     depth: with "clc", the tiles that a cluster may have claimed ahead (None: 2).
+    split_k: parts of K that a tile is computed in (split-K), each by the CTA or cluster whose turn it is.
+    stream_k: the tiles of the last wave, and of the one before where the last is not whole, are cut into equal
+    ranges of K tiles, one for each CTA or cluster (stream-K).
     """
 
     kind: str = "grid"
     order: str = "row_major"
     group: int | None = None
     depth: int | None = None
+    split_k: int = 1
+    stream_k: bool = False
+
+    @property
+    def divides_k(self) -> bool:
+        """Whether several CTAs may work on one tile, each on a range of its K tiles."""
+        return self.split_k > 1 or self.stream_k
 
     @property
     def claim_slots(self) -> int:

@@ -22,6 +22,7 @@ from ptxgen.device.cuda_gemm import CudaGemm
 from ptxgen.device.cuda_launch import LaunchPlan, TensorMapEncoder
 from ptxgen.device.cuda_memory import CudaBuffer
 from ptxgen.device.cuda_module import COMPILERS, Compiler, CudaModule, load_module
+from ptxgen.device.cuda_scratch import Scratch
 from ptxgen.device.cuda_stream import CudaEvent, CudaStream, stream_handle
 from ptxgen.device.description import LaunchDescription
 from ptxgen.device.interface import Buffer, DeviceProperties, EncodedArgument, LaunchReport, Module, Stream
@@ -97,6 +98,11 @@ class CudaDevice:
     def stream(self) -> CudaStream:
         """The device's own stream, for copies and for launches that are given none."""
         return CudaStream(self)
+
+    @cached_property
+    def scratch(self) -> Scratch:
+        """Memory that kernels need beside their matrices."""
+        return Scratch(self)
 
     @cached_property
     def frameworks(self) -> Frameworks:

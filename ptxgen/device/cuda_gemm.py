@@ -67,8 +67,9 @@ class CudaGemm:
 
     def __init__(self, device: CudaDevice, module: CudaModule, description: LaunchDescription, name: str) -> None:
         expect = description.expect
-        if expect is None or {buffer.name for buffer in description.buffers} != {expect.a, expect.b, expect.d}:
-            buffers = ", ".join(buffer.name for buffer in description.buffers)
+        named = [buffer.name for buffer in description.buffers if not buffer.scratch]
+        if expect is None or set(named) != {expect.a, expect.b, expect.d}:
+            buffers = ", ".join(named)
             raise LaunchError(
                 f"{name} cannot be called with arrays on a device: its launch description has to name its buffers "
                 f'({buffers}) A, B and D ("expect") and no others; `run` on matrices takes any'

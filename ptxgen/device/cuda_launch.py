@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 from ptxgen.device.cuda_module import CudaModule
+from ptxgen.device.cuda_scratch import stream_key
 from ptxgen.device.declarations import DeclaredEntry
 from ptxgen.device.description import BufferArgument, TensorMapArgument
 from ptxgen.device.interface import EncodedArgument
@@ -60,8 +61,14 @@ class TensorMapEncoder:
         return ctypes.string_at(encoded.getPtr(), TENSOR_MAP_BYTES)
 
 
+class Prepared(Protocol):
+    """A launch of which nothing is left to be laid out."""
+
+    def launch(self, stream: int = 0) -> None: ...
+
+
 class LaunchPlan:
-    """A launch whose buffers may be anywhere.
+    """A launch whose buffers may be anywhere, but for the scratch buffers, which are the device's own.
 
     `programmatic` lets the kernel begin before its predecessor in the stream has ended (programmatic
     stream serialization); only a kernel that waits by itself (griddepcontrol) may be launched so.
@@ -85,10 +92,18 @@ class LaunchPlan:
             for index, (argument, value) in enumerate(zip(launch.arguments, at_zero, strict=True))
             if isinstance(argument, BufferArgument | TensorMapArgument)
         ]
+        self._scratch = [buffer for buffer in launch.buffers if buffer.scratch]
         self._check_occupancy()
 
-    def at(self, addresses: Mapping[str, int]) -> PreparedLaunch:
+    def at(self, addresses: Mapping[str, int]) -> Prepared:
         """The launch for buffers at these addresses."""
+        return ScratchLaunch(self, addresses) if self._scratch else self._prepared(addresses)
+
+    def on_stream(self, addresses: Mapping[str, int], stream: int) -> PreparedLaunch:
+        """The same with the scratch buffers of a stream; allocates those that the stream does not have yet."""
+        return self._prepared({**addresses, **self.device.scratch.addresses(self._scratch, stream)})
+
+    def _prepared(self, addresses: Mapping[str, int]) -> PreparedLaunch:
         arguments = self._fixed.copy()
         with self.device.current():
             for index, buffer, encoder in self._open:
@@ -183,6 +198,13 @@ class LaunchPlan:
         if fitting < 1:
             what = "CTA" if ctas == 1 else f"cluster of {' x '.join(map(str, launch.cluster))} CTAs"
             raise DeviceError(f"{needs}; not one {what} of it fits {device.properties.name}: take smaller tiles")
+        asked = launch.grid[0] * launch.grid[1] * launch.grid[2]
+        at_once = fitting * (chip.sm_count if ctas == 1 else ctas)
+        if launch.resident and asked > at_once:
+            raise DeviceError(
+                f"the CTAs of {launch.entry} wait for each other, so all {asked} must run at once; "
+                f"{device.properties.name} has room for {at_once}: choose a smaller grid"
+            )
 
 
 class PreparedLaunch:
@@ -205,6 +227,29 @@ class PreparedLaunch:
     def launch(self, stream: int = 0) -> None:
         """Launch on a stream, by its handle; returns at once. CudaError where the driver refuses."""
         self._enqueue(stream, self._parameters)
+
+
+class ScratchLaunch:
+    """A launch with parameters for each stream, whose scratch buffers are its own.
+
+    The first launch on a stream may allocate, so that it cannot be captured into a graph; later ones can.
+    """
+
+    def __init__(self, plan: LaunchPlan, addresses: Mapping[str, int]) -> None:
+        self._plan = plan
+        self._addresses = dict(addresses)
+        self._launches: dict[tuple[int, int], PreparedLaunch] = {}
+
+    def launch(self, stream: int = 0) -> None:
+        """As PreparedLaunch.launch."""
+        key = stream_key(stream)
+        prepared = self._launches.get(key)
+        if prepared is None:
+            prepared = self._plan.on_stream(self._addresses, stream)
+            if len(self._launches) >= _MAX_STREAMS:
+                self._launches.clear()
+            self._launches[key] = prepared
+        prepared.launch(stream)
 
 
 def _parameter_offsets(entry: DeclaredEntry) -> tuple[list[int], int]:

@@ -6,7 +6,9 @@ expressions (see ptxgen.device.expression); `LaunchDescription.at` turns them in
 
     {"version": 1, "entry": "gemm", "grid": [e, e, e], "block": [128, 1, 1], "cluster": [1, 1, 1],
      "dynamic_smem_bytes": e,
-     "buffers": [{"name": "A", "type": "f16", "shape": [e, e], "pitch_bytes": e, "fill": "input"}, ...],
+     "buffers": [{"name": "A", "type": "f16", "shape": [e, e], "pitch_bytes": e, "fill": "input"}, ...,
+                 {"name": "FLAGS", "type": "u32", "shape": [e, e], "pitch_bytes": e, "fill": "zero", "scratch": true}],
+     "resident": true,
      "arguments": [
        {"name": "a_map", "kind": "tensor_map", "buffer": "A", "box": [64, 128], "swizzle": 128,
         "dims": [e, e], "strides_bytes": [e]},
@@ -17,7 +19,9 @@ expressions (see ptxgen.device.expression); `LaunchDescription.at` turns them in
      "preconditions": [{"expression": e, "at_least": 1, "below": 2147483648, "rule": "why"}, ...],
      "expect": {"kind": "gemm", "a": "A", "b": "B", "d": "D"}}
 
-`grid` counts CTAs. `fill` is "input", "nan" or "zero". A precondition holds where its expression
+`grid` counts CTAs. `fill` is "input", "nan" or "zero". A scratch buffer is the launcher's: its content may come from
+an earlier launch of any kernel in the same stream, but one filled with zeros is left so by every launch. In a resident
+kernel CTAs wait for each other, so that all must run at once. A precondition holds where its expression
 is at least `at_least` and below `below`; either bound may be absent. Without `expect` nothing can be said
 about the numbers that a kernel computes.
 """
@@ -43,7 +47,8 @@ SCALAR_BYTES = {"s8": 1, "u8": 1, "s16": 2, "u16": 2, "s32": 4, "u32": 4, "s64":
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BufferDescription:
-    """A row-major matrix in global memory; `fill` says what it holds before the launch."""
+    """A row-major matrix in global memory; `fill` says what it holds before the launch, `scratch` that no caller
+    ever sees it."""
 
     name: str
     element_type: ElementType
@@ -51,6 +56,7 @@ class BufferDescription:
     columns: Expression
     pitch_bytes: Expression
     fill: str
+    scratch: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +153,7 @@ class LaunchDescription:
     verify: tuple[tuple[int, int, int], ...]
     preconditions: tuple[Precondition, ...]
     expect: GemmExpectation | None
+    resident: bool = False
 
     @property
     def persistent(self) -> bool:
@@ -189,8 +196,11 @@ class LaunchDescription:
             verify=tuple(_triple(shape) for shape in root.integer_lists("verify", count=3)),
             preconditions=tuple(_read_precondition(item) for item in root.nested_list("preconditions", default=())),
             expect=_read_expectation(root, names),
+            resident=root.boolean("resident", default=False),
         )
         root.finish()
+        if any("CTAS" in symbols_in(extent) for extent in description.grid):
+            raise LaunchError(f"{root.where}: grid: CTAS counts the CTAs of the grid, so the grid cannot depend on it")
         return description
 
     def to_json(self) -> dict[str, object]:
@@ -210,6 +220,7 @@ class LaunchDescription:
                     "pitch_bytes": to_json(buffer.pitch_bytes),
                     "fill": buffer.fill,
                 }
+                | ({"scratch": True} if buffer.scratch else {})
                 for buffer in self.buffers
             ],
             "arguments": [_argument_json(argument) for argument in self.arguments],
@@ -222,6 +233,8 @@ class LaunchDescription:
                 for item in self.preconditions
             ],
         }
+        if self.resident:
+            data["resident"] = True
         if self.expect:
             data["expect"] = {"kind": "gemm", "a": self.expect.a, "b": self.expect.b, "d": self.expect.d}
         return data
@@ -284,7 +297,10 @@ def _read_buffer(item: Reader) -> BufferDescription:
         columns=columns,
         pitch_bytes=item.expression("pitch_bytes"),
         fill=item.choice("fill", FILLS),
+        scratch=item.boolean("scratch", default=False),
     )
+    if buffer.scratch and buffer.fill == "input":
+        raise LaunchError(f"{item.where}: a scratch buffer is no input; its fill is nan or zero")
     if kind.is_packed:
         raise LaunchError(f"{item.where}: type {kind} does not fill whole bytes; declare the bytes as u8")
     item.finish()

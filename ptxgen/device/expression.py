@@ -17,7 +17,8 @@ from ptxgen.errors import LaunchError, UnknownNameError
 Expression: TypeAlias = "int | str | tuple[Expression, ...]"
 
 PROBLEM_SYMBOLS = ("M", "N", "K")
-SYMBOLS = (*PROBLEM_SYMBOLS, "SM_COUNT")
+SYMBOLS = (*PROBLEM_SYMBOLS, "SM_COUNT", "CTAS")
+"""CTAS are those of the grid as it is launched."""
 
 
 def _ceil_div(value: int, divisor: int) -> int:

@@ -64,6 +64,7 @@ class BufferShape:
     columns: int
     pitch_bytes: int
     fill: str
+    scratch: bool = False
 
     @property
     def row_bytes(self) -> int:
@@ -73,7 +74,7 @@ class BufferShape:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Launch:
-    """Numbers for one launch of one entry. `grid` counts CTAs; `symbols` are M, N, K and SM_COUNT."""
+    """Numbers for one launch of one entry. `grid` counts CTAs; `symbols` are M, N, K, SM_COUNT and CTAS."""
 
     entry: str
     grid: Extent
@@ -84,6 +85,7 @@ class Launch:
     arguments: tuple[Argument, ...]
     symbols: Mapping[str, int]
     declared_pitches: Mapping[str, Expression]
+    resident: bool = False
 
     @classmethod
     def of(
@@ -100,6 +102,8 @@ class Launch:
         the chip is broken.
         """
         symbols = {**problem, "SM_COUNT": chip.sm_count}
+        grid = _grid_of(description, symbols, grid)
+        symbols["CTAS"] = _volume(grid)
         for condition in description.preconditions:
             value = evaluate(condition.expression, symbols, condition.rule)
             low, high = condition.at_least, condition.below
@@ -109,17 +113,9 @@ class Launch:
                     f"{description.entry} cannot run {_problem_text(problem)}: {condition.rule} "
                     f"(the value is {value}, the rule {bounds})"
                 )
-        if grid is not None and not description.persistent:
-            raise LaunchError(
-                f"the grid of {description.entry} follows from the problem size; only the grid of a persistent "
-                "kernel (one that depends on SM_COUNT) can be chosen"
-            )
-        if grid is not None and any(own == 1 != chosen for own, chosen in zip(description.grid, grid, strict=True)):
-            raise LaunchError(f"the grid of {description.entry} has CTAs along x only; got {grid}")
-        x, y, z = (evaluate(extent, symbols, "grid") for extent in description.grid)
         launch = cls(
             entry=description.entry,
-            grid=grid or (x, y, z),
+            grid=grid,
             block=description.block,
             cluster=description.cluster,
             dynamic_smem_bytes=evaluate(description.dynamic_smem_bytes, symbols, "dynamic_smem_bytes"),
@@ -131,12 +127,14 @@ class Launch:
                     columns=evaluate(buffer.columns, symbols, f"columns of {buffer.name}"),
                     pitch_bytes=evaluate(buffer.pitch_bytes, symbols, f"pitch of {buffer.name}"),
                     fill=buffer.fill,
+                    scratch=buffer.scratch,
                 )
                 for buffer in description.buffers
             ),
             arguments=description.arguments,
             symbols=symbols,
             declared_pitches={buffer.name: buffer.pitch_bytes for buffer in description.buffers},
+            resident=description.resident,
         )
         violations = launch._violations(chip)
         if violations:
@@ -281,6 +279,11 @@ class Launch:
                 f"{self.dynamic_smem_bytes} bytes of dynamic shared memory; "
                 f"a CTA on {chip.chip} has {chip.smem_optin_bytes}"
             )
+        if self.resident and _volume(self.grid) > chip.sm_count:
+            found.append(
+                f"a grid of {_volume(self.grid)} CTAs, which wait for each other and so must all run at once; "
+                f"{chip.chip} has {chip.sm_count} SMs"
+            )
         for buffer in self.buffers:
             if buffer.rows < 1 or buffer.columns < 1:
                 found.append(f"buffer {buffer.name} has shape {buffer.rows} x {buffer.columns}")
@@ -289,6 +292,21 @@ class Launch:
                     f"buffer {buffer.name} has rows of {buffer.row_bytes} bytes but a pitch of {buffer.pitch_bytes}"
                 )
         return found
+
+
+def _grid_of(description: LaunchDescription, symbols: Mapping[str, int], chosen: Extent | None) -> Extent:
+    """The description's grid, or the one that was chosen in its place; LaunchError where none can be."""
+    if chosen is None:
+        x, y, z = (evaluate(extent, symbols, "grid") for extent in description.grid)
+        return x, y, z
+    if not description.persistent:
+        raise LaunchError(
+            f"the grid of {description.entry} follows from the problem size; only the grid of a persistent "
+            "kernel (one that depends on SM_COUNT) can be chosen"
+        )
+    if any(own == 1 != wanted for own, wanted in zip(description.grid, chosen, strict=True)):
+        raise LaunchError(f"the grid of {description.entry} has CTAs along x only; got {chosen}")
+    return chosen
 
 
 def _volume(extent: Extent) -> int:

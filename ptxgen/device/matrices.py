@@ -67,7 +67,13 @@ def run_on_matrices(
         outputs = {}
         for item in placed:
             if item.shape.fill != "input":
-                outputs[item.shape.name], damage = _collect(device, item)
+                matrix, damage = _collect(device, item)
+                outputs[item.shape.name] = matrix
+                if damage is None and item.shape.scratch and item.shape.fill == "zero" and matrix.any():
+                    damage = (
+                        f"{np.count_nonzero(matrix)} elements of {item.shape.name} are not zero again, "
+                        "as the next launch needs them"
+                    )
                 if damage is not None:
                     report = replace(report, guard_damage=(*report.guard_damage, damage))
         return Execution(outputs=outputs, report=report)

@@ -43,6 +43,13 @@ class Reader:
             raise LaunchError(f"{self.where}.{key}: {UnknownNameError(key, value, known)}")
         return str(value)
 
+    def boolean(self, key: str, default: bool) -> bool:
+        """true or false."""
+        value = self._get(key, default)
+        if not isinstance(value, bool):
+            raise self._wrong(key, "true or false", value)
+        return value
+
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number."""
         value = self._get(key, default)

@@ -44,6 +44,9 @@ _MOST_PENDING = 10_000
 _MOST_OBSERVED = 60_000
 """Asynchronous operations of a cluster, pending ones and, where they are observed, all: what is known of them grows
 with their square, so a loop that issues them without end would fill the memory before it has used up a budget."""
+_POLLS = 100
+"""Times that a look at global memory finds what it has found before, and nothing can happen any more, before this
+is a deadlock: a loop may count its turns."""
 _IDLE_ROUNDS = 20_000
 _IDLE_INSTRUCTIONS = 5_000_000
 """Warps that only sleep or spin for so long, with no effect on anything, are deadlocked."""
@@ -84,6 +87,9 @@ class Unit:
         self._idle_since = 0
         self._retried: dict[Fragment, Wait] | None = None
         self._retried_activity = 0
+        self.polls: list[Fragment] = []
+        """Those that wait for a change of global memory."""
+        self._rounds_polled = 0
         self.blocked: Stop | None = None
         self.backlog = backlog
 
@@ -142,6 +148,8 @@ class Unit:
     def step(self) -> bool:
         """One scheduling round; True when the cluster has ended. A deadlocked cluster raises Stop;
         where it may wait for other clusters, the deadlock is left in `blocked`."""
+        if self.polls:
+            self._look()
         before = self.activity
         ran = False
         for index in self.policy.order(len(self._warps)):
@@ -191,6 +199,7 @@ class Unit:
         if self.activity != before:
             self._rounds_idle = 0
             self._idle_since = self.instructions
+            self._rounds_polled = 0
             self._retried = self.blocked = None
             return
         self._rounds_idle += 1
@@ -213,6 +222,21 @@ class Unit:
             if fragment.wait is not None and fragment.wait.kind in ("mbarrier", "wgmma")
         }
 
+    def _look(self) -> None:
+        """Wakes those that wait for a change of global memory, where there is one."""
+        left = []
+        for fragment in self.polls:
+            wait = fragment.wait
+            if wait is None or wait.kind != "memory":
+                continue
+            block, offset, size, seen = wait.target
+            if block.load_word(offset, size) == seen:
+                left.append(fragment)
+                continue
+            fragment.wait = self.blocked = self._retried = None
+            self.activity += 1
+        self.polls = left
+
     def _retry(self) -> Stop | None:
         """Nothing can go on and nothing is pending: asks the failed tests once more, or returns the
         deadlock."""
@@ -229,7 +253,9 @@ class Unit:
             and all(wait.same_as(again[fragment]) for fragment, wait in waits.items())
             and self._retried_activity == self.activity
         ):
-            return self._deadlock()
+            self._rounds_polled += 1
+            if not self.polls or self._rounds_polled > _POLLS:
+                return self._deadlock()
         self._retried = waits
         self._retried_activity = self.activity
         for fragment in waits:
@@ -275,6 +301,8 @@ class Unit:
             return f"waits for {wait.detail} in the pair's other CTA {peer.ctaid}{' (ended)' if peer.ended else ''}"
         if wait.kind == "wgmma":
             return f"waits for a group of wgmma; {wait.detail}"
+        if wait.kind == "memory":
+            return f"waits for a change of global memory; {wait.detail}"
         return f"waits ({wait.kind})"
 
     # -- ends -----------------------------------------------------------------------------------

@@ -56,13 +56,15 @@ class Join:
 
 
 class Fragment:
-    """Lanes that run together. `wait` is None while they can go on."""
+    """Lanes that run together. `wait` is None while they can go on. `polled` is the last look at global memory that
+    others may change: the line, what was seen where, and the cluster's activity then."""
 
-    __slots__ = ("bits", "join", "pc", "wait", "warp")
+    __slots__ = ("bits", "join", "pc", "polled", "wait", "warp")
 
     def __init__(self, warp: Warp, pc: int, bits: int, join: Join | None) -> None:
         self.warp, self.pc, self.bits, self.join = warp, pc, bits, join
         self.wait: Wait | None = None
+        self.polled: tuple[int, int, int, int] | None = None
 
 
 class Warp:

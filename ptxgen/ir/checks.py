@@ -4,7 +4,8 @@
 (ptxgen.ir.protocol) for K tile counts of 1, depth, depth + 1 and 2 depth + 1 and for none, one and
 several tiles a CTA: stages and phases repeat after 2 depth K tiles, so these reach every state in
 which a cursor can meet a loop's beginning or end. Where roles run ahead of each other, five tiles
-take a pair of accumulators through all its phases.
+take a pair of accumulators through all its phases. Where CTAs divide the K of tiles among them, each of
+three is played through; what it waits for of the others is taken to come.
 """
 
 from __future__ import annotations
@@ -45,12 +46,17 @@ def protocol_violations(program: Program) -> list[str]:
     cases = [(1, 0), (1, many), (depth, 2), (depth + 1, 2), (2 * depth + 1, 2)]
     if any(isinstance(op, ir.ClaimCluster) for op in program.ops()):
         cases = [(k_tiles, max(tiles, 1)) for k_tiles, tiles in cases]  # the grid has a cluster for each tile
-    for k_tiles, tiles in dict.fromkeys(cases):
+    workers = [(0, 1)]
+    if any(isinstance(op, ir.WaitFlag) for op in program.ops()):
+        cases = [(k_tiles, max(tiles, 1)) for k_tiles, tiles in cases]  # counts of waves begin with one
+        workers += [(worker, 3) for worker in range(3)]
+    for (k_tiles, tiles), (worker, grid) in itertools.product(dict.fromkeys(cases), workers):
         parameters = {"k_tiles": k_tiles, "m_tiles": 1, "n_tiles": tiles}
         try:
-            Simulation(program, parts, parameters).run()
+            Simulation(program, parts, parameters, worker=worker, grid=grid).run()
         except ProtocolError as error:
-            return [f"with {k_tiles} K tiles and {tiles} tiles: {error}"]
+            which = f", CTA or cluster {worker} of {grid}" if grid > 1 else ""
+            return [f"with {k_tiles} K tiles and {tiles} tiles{which}: {error}"]
     return []
 
 
@@ -121,7 +127,7 @@ def _names(program: Program) -> Iterator[str]:
     for op in program.ops():
         if isinstance(op, ir.Branch):
             targets.add(op.target)
-        elif isinstance(op, (ir.Label, ir.WaitBarrier)):
+        elif isinstance(op, (ir.Label, ir.WaitBarrier, ir.WaitFlag)):
             name = op.name if isinstance(op, ir.Label) else op.label
             if name in labels:
                 yield f"label {name} is defined twice"
@@ -214,9 +220,11 @@ _WRITTEN_FIELDS: dict[type[ir.Op], tuple[str, ...]] = {
     ir.DescriptorBase: ("dst", "low"),
     ir.GroupedTile: ("m_tile", "n_tile", "band", "first", "rows", "rest"),
     ir.LoadGlobal: ("values",),
+    ir.LoadPartial: ("values",),
     ir.LoadTmem: ("registers",),
     ir.RowMajorTile: ("m_tile", "n_tile"),
     ir.WaitBarrier: ("done",),
+    ir.WaitFlag: ("value", "clear"),
     ir.Wgmma: ("registers",),
 }
 """Fields with the registers that an op writes, where they are not just `dst`."""

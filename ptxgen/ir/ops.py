@@ -22,7 +22,7 @@ from ptxgen.ir.declarations import (
 )
 
 INTEGER_OPCODES = frozenset(
-    "add.u32 sub.u32 mul.lo.u32 mad.lo.u32 mad.wide.u32 div.u32 rem.u32 min.u32 shl.b32 shr.u32"
+    "add.u32 sub.u32 mul.lo.u32 mad.lo.u32 mad.wide.u32 div.u32 rem.u32 min.u32 max.u32 shl.b32 shr.u32"
     " and.b32 or.b32 xor.b32 mov.b32 selp.b32 add.s64 min.s32 max.s32 cvt.u32.u64".split()
 )
 COMPARE_OPCODES = frozenset("eq.u32 ne.u32 lt.u32 le.u32 gt.u32 ge.u32".split())
@@ -356,6 +356,50 @@ class StoreGlobal(Op):
     @property
     def count(self) -> int:
         return len(self.values)
+
+
+# ---- partial sums in global memory ----------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class StorePartial(Op):
+    """Store 16 bytes of one thread for a thread of another CTA."""
+
+    address: Address
+    values: tuple[Register, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class LoadPartial(Op):
+    """Load 16 bytes that a thread of another CTA has stored."""
+
+    values: tuple[Register, ...]
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class AddPartial(Op):
+    """Add an f32 value to an accumulator."""
+
+    dst: Register
+    value: Register
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class RaiseFlag(Op):
+    """Set a flag in global memory: what the thread knows to be done is done for who sees it set."""
+
+    address: Address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
+class WaitFlag(Op):
+    """Wait until a flag in global memory is set, and clear it again: nobody else waits for it."""
+
+    label: str
+    value: Register
+    clear: Register
+    address: Address
 
 
 # ---- tensor memory accelerator --------------------------------------------------------------

@@ -31,13 +31,16 @@ CLUSTER = -1
 class Simulation:
     """One run with the given parameter values.
 
-    `parts` is what the warps execute, from `parts_of(program)`.
+    `parts` is what the warps execute, from `parts_of(program)`, as CTA or cluster `worker` of `grid`.
     """
 
-    def __init__(self, program: Program, parts: Parts, parameters: dict[str, int]) -> None:
+    def __init__(
+        self, program: Program, parts: Parts, parameters: dict[str, int], *, worker: int = 0, grid: int = 1
+    ) -> None:
         self._program = program
         self._parts = parts
         self._parameters = parameters
+        self._worker, self._grid = worker, grid
         self._places: dict[str, SmemBuffer | Barrier] = {}
         self._places.update({buffer.name: buffer for buffer in program.buffers})
         self._places.update({barrier.name: barrier for barrier in program.barriers})
@@ -260,8 +263,10 @@ class Simulation:
     def read_special(self, warp: Warp, op: ir.ReadSpecial, lanes: int) -> None:
         specials = {
             "%tid.x": warp.cta_warp * WARP_THREADS,
-            "%nctaid.x": 1,
-            "%nclusterid.x": 1,
+            "%ctaid.x": self._worker,
+            "%clusterid.x": self._worker,
+            "%nctaid.x": self._grid,
+            "%nclusterid.x": self._grid,
             "%cluster_ctarank": warp.rank,
         }
         warp.env[op.dst.name] = specials.get(op.special, 0)
@@ -541,6 +546,7 @@ _INTEGER: dict[str, Callable[..., int]] = {
     "div.u32": lambda a, b: a // b,
     "rem.u32": lambda a, b: a % b,
     "min.u32": min,
+    "max.u32": max,
     "shl.b32": lambda a, b: (a << b) & 0xFFFFFFFF,
     "shr.u32": lambda a, b: a >> b,
     "and.b32": lambda a, b: a & b,

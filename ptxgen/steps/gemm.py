@@ -348,11 +348,11 @@ class GemmKernel:
         k_tile = builder.register("k_tile", "mma")
         again = builder.register("more_k_tiles", "mma", "pred")
         builder.emit(Section(comment="K loop"))
-        builder.integer("mov.b32", k_tile, 0, comment="K tile to multiply")
+        builder.integer("mov.b32", k_tile, self._schedule.first_k_tile, comment="K tile to multiply")
         with builder.do_while("k_loop", again):
             yield
             builder.integer("add.u32", k_tile, k_tile, 1, comment="next K tile")
-            builder.compare("lt.u32", again, k_tile, builder.registers["k_tiles"], comment="K tiles remain")
+            builder.compare("lt.u32", again, k_tile, self._schedule.end_k_tile, comment="K tiles remain")
 
     @contextmanager
     def if_loads_remain(self) -> Iterator[None]:

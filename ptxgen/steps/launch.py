@@ -12,6 +12,7 @@ from ptxgen.hardware.element_types import element_type
 from ptxgen.plan import Operand
 from ptxgen.rules import BANDED
 from ptxgen.spec import GemmSpec, setting_text
+from ptxgen.steps.partials import PARAMETERS, slot_bytes, slot_flags
 
 Expression = int | str | list[Any]
 
@@ -59,6 +60,8 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
     preconditions.append({"expression": ["ceil_div", "K", tile.k], "at_least": 1, "rule": "K >= 1"})
     if by_id:
         preconditions.append({"expression": tiles, "below": 2**31, "rule": "tile ids are 31-bit numbers"})
+    if spec.scheduler.divides_k:
+        preconditions.append(_divided(spec, tiles))
     if spec.cluster_ctas > 1 and not persistent:
         preconditions.append({"expression": grid[0], "below": 2**31, "rule": "a grid has fewer CTAs"})
     return {
@@ -72,7 +75,9 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
             _buffer("A", spec.operand_type, "M", "K", "input"),
             _buffer("B", spec.operand_type, "N", "K", "input"),
             _buffer("D", spec.output_type, "M", "N", "nan"),
+            *_scratch(spec, tiles),
         ],
+        **({"resident": True} if spec.scheduler.divides_k else {}),
         "arguments": [*maps, *counts, *_pointers(spec)],
         "preconditions": preconditions,
         "defaults": _defaults(spec),
@@ -138,6 +143,41 @@ def _pointers(spec: GemmSpec) -> list[dict[str, Any]]:
         *({"name": name.lower(), "kind": "buffer", "buffer": name} for name, _, _ in matrices),
         *(_count(f"{name.lower()}_pitch", _pitch(kind, columns)) for name, kind, columns in matrices),
         *(_count(size.lower(), size) for size in sizes if matrices),
+        *(
+            {"name": item.name, "kind": "buffer", "buffer": item.name.upper()}
+            for item in (PARAMETERS if spec.scheduler.divides_k else ())
+        ),
+    ]
+
+
+def _divided(spec: GemmSpec, tiles: Expression) -> dict[str, Any]:
+    """Where K is divided, what is counted has 31 bits."""
+    k_tiles: Expression = ["ceil_div", "K", spec.tile.k]
+    if spec.scheduler.stream_k:
+        rule = "K tiles of two waves are counted in 31 bits"
+        return {"expression": ["product", 2, "CTAS", k_tiles], "below": 2**31, "rule": rule}
+    rule = "parts of tiles are 31-bit numbers"
+    return {"expression": ["product", tiles, spec.scheduler.split_k], "below": 2**31, "rule": rule}
+
+
+def _scratch(spec: GemmSpec, tiles: Expression) -> list[dict[str, Any]]:
+    """Partial sums and their flags: a slot for every unit of K tiles that may begin inside a tile."""
+    if not spec.scheduler.divides_k:
+        return []
+    slots: Expression = "CTAS"
+    if not spec.scheduler.stream_k:
+        slots = ["product", tiles, spec.scheduler.split_k, spec.cluster_ctas]
+    rows = (("partials", "f32", slot_bytes(spec) // 4, "nan"), ("flags", "u32", slot_flags(spec), "zero"))
+    return [
+        {
+            "name": name.upper(),
+            "type": kind,
+            "shape": [slots, columns],
+            "pitch_bytes": 4 * columns,
+            "fill": fill,
+            "scratch": True,
+        }
+        for name, kind, columns, fill in rows
     ]
 
 

@@ -7,14 +7,16 @@ writes into both; all bytes of a CTA's stage complete on its own mbarrier, whoev
 
 from __future__ import annotations
 
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 
-from ptxgen.ir.declarations import Cursor, Hex, Register
+from ptxgen.ir.declarations import Cursor, Hex, Parameter, Register
 from ptxgen.ir.ops import Arrive, ClusterBarrier, MapAddress, ReadSpecial, SetConstant
 from ptxgen.plan import Operand
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
 from ptxgen.steps.gemm import Walker
+from ptxgen.steps.partials import PARAMETERS, Partials
 from ptxgen.steps.specialized import WarpgroupKernel
 
 _GROUP = "cluster"
@@ -26,6 +28,8 @@ class MulticastKernel(WarpgroupKernel):
     def __init__(self, spec: GemmSpec) -> None:
         super().__init__(spec)
         self._clustered = spec.cluster_ctas > 1
+        segments = self._schedule.segments
+        self._partials = Partials(self.builder, spec, segments) if segments else None
 
     # ---- set-up and end ---------------------------------------------------------------------
 
@@ -51,6 +55,9 @@ class MulticastKernel(WarpgroupKernel):
         shared = self.plan.a if self.plan.a.shared > 1 else self.plan.b
         part = builder.register("part_offset", _GROUP)
         builder.integer("mul.lo.u32", part, rank, shared.load_bytes, comment="of this CTA's part in a shared panel")
+
+    def _matrices(self) -> tuple[Parameter, ...]:
+        return PARAMETERS if self._partials else ()
 
     def _meet(self, comment: str) -> None:
         if not self._clustered:
@@ -80,6 +87,13 @@ class MulticastKernel(WarpgroupKernel):
 
     # ---- the consumers ----------------------------------------------------------------------
 
+    @contextmanager
+    def consumers(self) -> Iterator[None]:
+        with super().consumers():
+            if self._partials:
+                self._partials.set_up()
+            yield
+
     def consumer_tiles(self, walker: Walker, release: Cursor) -> AbstractContextManager[None]:
         """The body runs for every tile of a consumer; `prepare_store` sets its coordinates."""
         return self._schedule.tiles(located=False)
@@ -90,7 +104,11 @@ class MulticastKernel(WarpgroupKernel):
         self._epilogue.prepare()
 
     def store_tile(self) -> None:
-        self._epilogue.store_tile()
+        if not self._partials:
+            self._epilogue.store_tile()
+            return
+        with self._partials.of_segment():
+            self._epilogue.store_tile()
 
     def end_turn(self, walker: Walker) -> None:
         """After a tile's K loop, where consumers take turns."""

@@ -5,13 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from ptxgen.ir.declarations import Parameter, Register
+from ptxgen.ir.declarations import Operand, Parameter, Register
 from ptxgen.ir.ops import Compare, GroupedTile, LoadParameter, ReadSpecial, RowMajorTile, Section, SetConstant
 from ptxgen.rules import BANDED
 from ptxgen.spec import GemmSpec
 from ptxgen.steps import hilbert
 from ptxgen.steps.builder import Builder
 from ptxgen.steps.claims import TileClaims
+from ptxgen.steps.segments import Segments
 
 _GROUP = "tile scheduler"
 
@@ -26,6 +27,7 @@ class Schedule:
         self._cluster_tile = spec.cluster_tile
         self.persistent = spec.scheduler.kind == "persistent"
         self.claims = TileClaims(builder, spec) if spec.scheduler.kind == "clc" else None
+        self.segments = Segments(builder, spec) if spec.scheduler.divides_k else None
         self._pair = spec.cta_group == 2
         self._banded = spec.scheduler.order in BANDED
         self._by_id = self.persistent or self._pair or self._banded
@@ -71,10 +73,22 @@ class Schedule:
                 counts["n_tiles"],
                 comment="tiles of the problem",
             )
+        if self.segments:
+            self.segments.set_up()
+
+    @property
+    def first_k_tile(self) -> Operand:
+        """The first K tile that this CTA multiplies of the present tile."""
+        return self.segments.first_k_tile if self.segments else 0
+
+    @property
+    def end_k_tile(self) -> Register:
+        """The K tile behind the last one."""
+        return self.segments.end_k_tile if self.segments else self._builder.registers["k_tiles"]
 
     @contextmanager
     def tiles(self, turn: Register | None = None, *, located: bool = True) -> Iterator[None]:
-        """The body runs once for every tile of this CTA, with m_coord and n_coord set.
+        """The body runs once for every tile of this CTA, or every segment of one, with m_coord and n_coord set.
 
         turn: 0 or 1, for warps that take every second one of them only. located: false where the body
         sets the coordinates itself, by `locate`.
@@ -83,6 +97,12 @@ class Schedule:
         if self.claims:
             with self.claims.tiles():
                 self.locate()
+                yield
+            return
+        if self.segments:
+            with self.segments.each():
+                if located:
+                    self.locate()
                 yield
             return
         if not self.persistent:

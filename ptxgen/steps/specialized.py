@@ -121,11 +121,11 @@ class SpecializedKernel(GemmKernel):
         """The body runs for every K tile of the producer."""
         builder = self.builder
         again = builder.register("more_loads", "load", "pred")
-        builder.integer("mov.b32", self._load_k_tile, 0, comment="next K tile to load")
+        builder.integer("mov.b32", self._load_k_tile, self._schedule.first_k_tile, comment="next K tile to load")
         with builder.do_while("load_loop", again):
             yield
-            k_tiles = builder.registers["k_tiles"]
-            builder.compare("lt.u32", again, self._load_k_tile, k_tiles, comment="K tiles remain")
+            end = self._schedule.end_k_tile
+            builder.compare("lt.u32", again, self._load_k_tile, end, comment="K tiles remain")
 
     def wait_free(self, walker: Walker) -> None:
         """Wait until the cursor's stage is released."""
@@ -198,7 +198,7 @@ class WarpgroupKernel(SpecializedKernel):
 
     def issue_batch(self, walker: Walker) -> None:
         """Start multiplying the cursor's stage."""
-        self._wgmma.issue(walker.cursor, self.builder.registers["k_tile"])
+        self._wgmma.issue(walker.cursor, self.builder.registers["k_tile"], self._schedule.first_k_tile)
 
     def release_previous(self, cursor: Cursor) -> None:
         """One batch stays in flight; the stage of the one before it is free."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ptxgen.ir import ops as ir
-from ptxgen.ir.declarations import Address, Cursor, Register
+from ptxgen.ir.declarations import Address, Cursor, Operand, Register
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import ONE_LANE, Builder
 from ptxgen.steps.staging import FragmentWriter
@@ -63,7 +63,7 @@ class Wgmma:
         with builder.guard("stage_released", builder.registers["elected"], comment=ONE_LANE):
             builder.emit(ir.Arrive(address=done, comment="this warp has read the stage"))
 
-    def issue(self, cursor: Cursor, k_tile: Register | int) -> None:
+    def issue(self, cursor: Cursor, k_tile: Register | int, first_k_tile: Operand = 0) -> None:
         """One batch: for every block of 64 rows, 32 bytes of K at a time."""
         builder, plan, spec = self._builder, self._plan, self._spec
         a, b = self._bases["a"], self._bases["b"]
@@ -71,7 +71,9 @@ class Wgmma:
             a = stage_descriptor(builder, "a", a, cursor.stage)
             b = stage_descriptor(builder, "b", b, cursor.stage)
         accumulate = builder.register("accumulate", "mma", "pred")
-        builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
+        builder.compare(
+            "ne.u32", accumulate, k_tile, first_k_tile, comment="the first K tile overwrites the accumulator"
+        )
         a_step = builder.register("a_desc_k", _GROUP, "b64")
         b_step = builder.register("b_desc_k", _GROUP, "b64")
         builder.emit(ir.WgmmaFence(comment="whole warpgroup, converged: registers before wgmma"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from ptxgen.device.expression import SYMBOLS, evaluate, parse_expression, symbols_in, to_json
 from ptxgen.errors import LaunchError
 
-SIZES = {"M": 200, "N": 136, "K": 72, "SM_COUNT": 148}
+SIZES = {"M": 200, "N": 136, "K": 72, "SM_COUNT": 148, "CTAS": 148}
 
 
 @pytest.mark.parametrize(

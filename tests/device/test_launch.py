@@ -125,12 +125,15 @@ def test_expect_and_verify_may_be_absent() -> None:
         (changed("grid", 1, to="P"), ".grid[1]: unknown symbol 'P'"),
         (changed("block", to=[128.0, 1, 1]), ".block: expected whole numbers, got [128.0, 1, 1]"),
         (changed("block", to=128), ".block: expected a list, got 128"),
+        (changed("grid", 0, to=["min", "CTAS", 4]), "grid: CTAS counts the CTAs of the grid"),
+        (changed("resident", to=1), ".resident: expected true or false, got 1"),
         (changed("extra", to=1), "unknown key 'extra'"),
         (changed("buffers", 0, "typ", to="f16"), "buffers[0]: unknown key 'typ'; did you mean 'type'?"),
         (changed("buffers", 0, "type", to="fp16"), "unknown type 'fp16'; did you mean 'f16'?"),
         (changed("buffers", 0, "type", to="e2m1"), "type e2m1 does not fill whole bytes"),
         (changed("buffers", 0, "fill", to="ones"), "unknown fill 'ones'"),
         (changed("buffers", 1, "name", to="A"), "names repeat: A, A"),
+        (changed("buffers", 0, "scratch", to=True), "buffers[0]: a scratch buffer is no input"),
         (changed("arguments", 0, "buffer", to="E"), "arguments[0].buffer: unknown buffer 'E'"),
         (changed("arguments", 0, "swizzle", to=100), "swizzle: 100 is none of the spans 0 (none), 32, 64, 128"),
         (changed("arguments", 0, "dims", to=["N"]), "arguments[0].dims: expected 2 items"),
@@ -148,6 +151,17 @@ def test_a_wrong_description_is_refused_by_place(data: object, words: str) -> No
         LaunchDescription.from_json(data, "test.ptx")
     assert words in str(caught.value)
     assert str(caught.value).startswith("launch description of test.ptx")
+
+
+def test_scratch_buffers_follow_the_grid() -> None:
+    slots = {"name": "S", "type": "u32", "shape": ["CTAS", 4], "pitch_bytes": 16, "fill": "zero", "scratch": True}
+    with_slots = description(buffers=[*GOOD["buffers"], slots], resident=True)
+    assert LaunchDescription.from_json(json.loads(json.dumps(with_slots.to_json())), "again") == with_slots
+    own = Launch.of(with_slots, problem=SMALL, chip=B200)
+    assert own.buffer("S").rows == own.grid[0] == 148
+    assert Launch.of(with_slots, problem=SMALL, chip=B200, grid=(5, 1, 1)).buffer("S").rows == 5
+    with pytest.raises(LaunchError, match="a grid of 149 CTAs, which wait for each other .* has 148 SMs"):
+        Launch.of(with_slots, problem=SMALL, chip=B200, grid=(149, 1, 1))
 
 
 def header(text: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -156,3 +157,51 @@ spin:
     outcome = run_ptx(body, grid=3, workers=2)
     assert outcome.rules == []
     assert outcome.out.tolist() == [96] * 96
+
+
+WAIT = """
+    mov.u32 %r3, %ctaid.x;
+    setp.ne.u32 %p1, %r3, 0;
+    @%p1 bra others;
+spin:
+    ld.acquire.gpu.global.u32 %r1, [%rd0];
+    setp.eq.u32 %p0, %r1, 0;
+    @%p0 bra spin;
+    st.global.u32 [%rd1], %r1; ret;
+others:
+    {others}
+    ret;"""
+
+
+@pytest.mark.parametrize("policy", ["eager", "late", "random"])
+def test_a_wait_for_another_cluster_costs_little(policy: str, run_ptx: Callable[..., Any]) -> None:
+    """A warp that finds the same again stands still until there is something else."""
+    work = "mov.u32 %r4, 0; more: add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 90000; @%p2 bra more;"
+    outcome = run_ptx(WAIT.replace("{others}", f"{work} st.release.gpu.global.u32 [%rd0], 7;"), grid=2, policy=policy)
+    assert outcome.rules == []
+    assert outcome.out.tolist()[:32] == [7] * 32
+    assert outcome.report.instructions < 90000 * 3 + 10_000
+
+
+@pytest.mark.parametrize("policy", ["eager", "late", "random"])
+def test_a_wait_for_nobody_is_a_deadlock(policy: str, run_ptx: Callable[..., Any]) -> None:
+    outcome = run_ptx(WAIT.replace("{others}", ""), grid=3, policy=policy)
+    assert outcome.rules == ["deadlock"]
+    assert re.search(r"waits for a change of global memory; 4 bytes at 0x\w+ hold 0x0", str(outcome.report.findings[0]))
+    assert outcome.report.instructions < 1000
+
+
+def test_a_wait_may_be_given_up(run_ptx: Callable[..., Any]) -> None:
+    """Who counts its looks is not taken for one that waits for ever."""
+    body = """
+    mov.u32 %r4, 0;
+spin:
+    add.u32 %r4, %r4, 1;
+    ld.relaxed.gpu.global.u32 %r1, [%rd0];
+    setp.eq.u32 %p0, %r1, 0;
+    setp.lt.and.u32 %p0, %r4, 90, %p0;
+    @%p0 bra spin;
+    st.global.u32 [%rd1], %r4; ret;"""
+    outcome = run_ptx(body)
+    assert outcome.rules == []
+    assert outcome.out.tolist() == [90] * 32

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from ptxgen.emulator.decode import Decode, Op, instruction
+from ptxgen.emulator.decode import Decode, Ends, Op, instruction
 from ptxgen.emulator.instructions.access import (
     ORDERS,
     SCOPES,
@@ -32,6 +32,7 @@ from ptxgen.emulator.values import (
     to_lanes,
     to_signed,
 )
+from ptxgen.emulator.warp import Wait
 
 TYPES = (
     "b8", "b16", "b32", "b64", "b128", "u8", "u16", "u32", "u64", "s8", "s16", "s32", "s64", "f32", "f64",
@@ -54,7 +55,7 @@ def shares(d: Decode, space: str, order: str) -> None:
 
 
 @instruction("ld", "ldu")
-def ld(d: Decode) -> Op:
+def ld(d: Decode) -> Op | Ends:
     kind = d.type(TYPES)
     vector = d.optional("v2", "v4", "v8")
     order = _order(d)
@@ -76,7 +77,34 @@ def ld(d: Decode) -> Op:
         d.src("b64")
     extend = [_widen(kind, d.slots.widths[slot]) for slot in outs]
     plain = all(e is None for e in extend)
-    return _load(access, outs, extend, plain, order, d.hooks)
+    load = _load(access, outs, extend, plain, order, d.hooks)
+    if d.shares_global and count == 1:
+        return Ends(kind="blocking", op=_look(access, load))
+    return load
+
+
+def _look(access: Access, load: Op) -> Callable[[Registers], bool]:
+    """A load of what other clusters may write. Who loads the same again, and nothing has happened meanwhile, waits
+    for a change: the warp stands still until memory is different, and now and then goes round once."""
+    line, size = access.line, access.size
+
+    def op(r: Registers) -> bool:
+        warp = r[0]
+        address = access.addresses(r)
+        load(r)
+        if type(address) is not int or address < GLOBAL_BASE:
+            return True
+        block, offset, _ = access.where(r, address)
+        unit, fragment = warp.cta.unit, warp.current
+        seen = line, address, block.load_word(offset, size), unit.activity
+        if fragment.polled != seen:
+            fragment.polled = seen
+            return True
+        unit.polls.append(fragment)
+        detail = f"{size} bytes at {address:#x} hold {seen[2]:#x}"
+        return bool(warp.wait(Wait("memory", line, spins=True, target=(block, offset, size, seen[2]), detail=detail)))
+
+    return op
 
 
 def _parameter(d: Decode, kind: str, size: int, out: int) -> Op | None:
