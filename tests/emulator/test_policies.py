@@ -159,7 +159,7 @@ spin:
     assert outcome.out.tolist() == [96] * 96
 
 
-WAIT = """
+FLAG = """
     mov.u32 %r3, %ctaid.x;
     setp.ne.u32 %p1, %r3, 0;
     @%p1 bra others;
@@ -177,7 +177,7 @@ others:
 def test_a_wait_for_another_cluster_costs_little(policy: str, run_ptx: Callable[..., Any]) -> None:
     """A warp that finds the same again stands still until there is something else."""
     work = "mov.u32 %r4, 0; more: add.u32 %r4, %r4, 1; setp.lt.u32 %p2, %r4, 90000; @%p2 bra more;"
-    outcome = run_ptx(WAIT.replace("{others}", f"{work} st.release.gpu.global.u32 [%rd0], 7;"), grid=2, policy=policy)
+    outcome = run_ptx(FLAG.replace("{others}", f"{work} st.release.gpu.global.u32 [%rd0], 7;"), grid=2, policy=policy)
     assert outcome.rules == []
     assert outcome.out.tolist()[:32] == [7] * 32
     assert outcome.report.instructions < 90000 * 3 + 10_000
@@ -185,7 +185,7 @@ def test_a_wait_for_another_cluster_costs_little(policy: str, run_ptx: Callable[
 
 @pytest.mark.parametrize("policy", ["eager", "late", "random"])
 def test_a_wait_for_nobody_is_a_deadlock(policy: str, run_ptx: Callable[..., Any]) -> None:
-    outcome = run_ptx(WAIT.replace("{others}", ""), grid=3, policy=policy)
+    outcome = run_ptx(FLAG.replace("{others}", ""), grid=3, policy=policy)
     assert outcome.rules == ["deadlock"]
     assert re.search(r"waits for a change of global memory; 4 bytes at 0x\w+ hold 0x0", str(outcome.report.findings[0]))
     assert outcome.report.instructions < 1000
