@@ -51,7 +51,8 @@ class Mbarrier:
         if not 1 <= count <= self.pending:
             raise MachineError(
                 "arrive-count-exceeded",
-                f"{count} arrivals on a barrier that still waits for {self.pending} ({self.describe()})",
+                f"{count} arrivals on a barrier that still waits for {self.pending} ({self.describe()})\n"
+                "  missing, before this arrival: a wait for what its phase ends with, or a larger count",
             )
         self.pending -= count
         return self._complete()

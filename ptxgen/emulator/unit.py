@@ -265,10 +265,13 @@ class Unit:
         return None
 
     def _deadlock(self) -> Stop:
+        alike: dict[tuple[str, str], list[int]] = {}
+        for f in self._fragments():
+            what = f"(lanes {f.bits:#010x}), line {self._line_of(f)}: {self._describe(f)}"
+            alike.setdefault((f"of CTA {f.warp.cta.ctaid}", what), []).append(f.warp.index)
         lines = [
-            f"warp {f.warp.index} of CTA {f.warp.cta.ctaid} (lanes {f.bits:#010x}), "
-            f"line {self._line_of(f)}: {self._describe(f)}"
-            for f in self._fragments()
+            f"warp{'s' if len(warps) > 1 else ''} {', '.join(map(str, warps))} {cta} {what}"
+            for (cta, what), warps in alike.items()
         ]
         message = "no warp can go on and nothing is pending:\n  " + "\n  ".join(lines)
         for f in self._fragments():
@@ -279,8 +282,17 @@ class Unit:
             for f, wait in waits:
                 if wait.kind == "pair":
                     return Stop(self.finding("pair-order", message, f.warp, wait.line))
-        first = next(self._fragments())
+        first = min(self._fragments(), key=self._lacks_bytes_only)
         return Stop(self.finding("deadlock", message, first.warp, self._line_of(first)))
+
+    def _lacks_bytes_only(self, fragment: Fragment) -> bool:
+        """Whether all have arrived on the mbarrier for which it waits. Who is to send the bytes may itself wait
+        for arrivals: a deadlock is told where those are missing."""
+        wait = fragment.wait
+        if wait is None or wait.kind != "mbarrier":
+            return False
+        rank, offset = wait.target
+        return not self.ctas[rank].barriers[offset].pending
 
     def _describe(self, fragment: Fragment) -> str:
         wait = fragment.wait

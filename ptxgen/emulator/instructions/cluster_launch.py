@@ -115,7 +115,12 @@ def is_canceled(d: Decode) -> Op:
         flag = _word(r[response], _CANCELLED)
         mine = np.atleast_1d(flag if type(flag) is int or warp.active is None else flag[warp.active])
         if (mine > 1).any():
-            raise MachineError("uninitialised-read", "query_cancel of 16 bytes that no try_cancel has written")
+            raise MachineError(
+                "uninitialised-read",
+                "query_cancel of 16 bytes that no try_cancel has written\n"
+                "  missing, before they are read: a wait for the mbarrier that try_cancel signals, in a phase that"
+                " expects the 16 bytes",
+            )
         if (mine == 0).any():
             warp.cta.cancel_failed = True
         r[out] = flag == 1
