@@ -30,34 +30,52 @@ ROOT = Path(__file__).resolve().parents[2]
 _TEXT_LIMIT = 90
 _ROW_LINE = re.compile(r"(?m)^\| \d+ \|")
 
-_RACES = (
-    "smem-race tmem-race read-before-complete stage-released-early source-overwritten-in-flight "
-    "tmem-use-after-dealloc barrier-init-not-visible phase-overrun"
-).split()
-_OTHER_BARRIER = ("deadlock", "barrier-not-initialised", "arrive-count-exceeded", *_RACES)
+_WAITS: tuple[tuple[str, Sequence[str]], ...] = (
+    (r"A and B have landed", ("read-before-complete",)),
+    (r"the accumulator is complete|the MMAs are complete", ("read-before-complete",)),
+    (r"the accumulator may be overwritten", ("tmem-race", "read-before-complete")),
+    (
+        r"the stage is free",
+        (
+            "smem-race",
+            "stage-released-early",
+            "arrive-count-exceeded",
+            "exit-with-pending-async",
+            "commit-after-exit",
+        ),
+    ),
+    (r"the other's K loop has ended", ("stage-released-early",)),
+    (r"the answer is there", ("read-before-complete", "uninitialised-read")),
+    (r"every role of both CTAs has read the slot", ("smem-race",)),
+)
+"""What a wait for an mbarrier is for (a pattern of its comment), and the rules of which one is found without it.
+
+A loader that does not wait for its stage overwrites it, or arrives twice in one phase; where it waits at its end, for
+what others still do to its CTA, that has not ended. Which of two accesses comes second is up to the schedule: an
+accumulator that is overwritten too early is read while that is under way, or the other way round. An answer that has
+not come is a read of memory that was never written."""
+
+_BARRIERS: tuple[tuple[str, Sequence[str]], ...] = (
+    (r"the accumulator is complete", ("read-before-complete",)),
+    (r"all rows are staged|staging is free", ("smem-race", "source-overwritten-in-flight")),
+    (r"the accumulator has been read", ("tmem-use-after-dealloc",)),
+    (r"A and B are there|the mbarriers and the TMEM address are there", ("smem-race",)),
+    (r"the mbarriers are there", ("barrier-init-not-visible",)),
+)
+"""The same for the barriers of a CTA."""
+
 _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"mbarrier\.init", r"deleted", ("barrier-not-initialised",)),
-    (r"mbarrier\.init.*answer_read", r"one arrival more", ("deadlock", "tx-count-mismatch")),
     (r"mbarrier\.init", r"one arrival more", ("deadlock",)),
-    (r"mbarrier\.arrive\.expect_tx.*slot_answered", r"bytes", ("tx-count-mismatch", "uninitialised-read")),
-    (r"mbarrier\.arrive\.expect_tx", r"16 bytes", ("tx-count-mismatch",)),
+    (r"mbarrier\.arrive\.expect_tx", r"16 bytes more", ("tx-count-mismatch",)),
+    (r"mbarrier\.arrive\.expect_tx.*the answer", r"bytes", ("uninitialised-read",)),
+    (r"mbarrier\.arrive\.expect_tx", r"16 bytes fewer", ("tx-count-mismatch",)),
     (r"mbarrier\.arrive\.expect_tx", r"without the bytes", ("read-before-complete",)),
-    (r"mbarrier\.arrive.*%slot_leader_answer_read", r"deleted", ("deadlock", "tx-count-mismatch")),
-    (r"(mbarrier\.arrive|tcgen05\.commit)", r"deleted", ("deadlock",)),
-    (r"(mbarrier\.arrive|tcgen05\.commit)", r"next stage", _OTHER_BARRIER),
+    (r"mbarrier\.arrive|tcgen05\.commit", r"deleted", ("deadlock",)),
+    (r"mbarrier\.arrive|tcgen05\.commit|mbarrier\.try_wait", r"next stage", ("barrier-not-initialised", "deadlock")),
     (r"tcgen05\.commit", r"plain arrive", ("stage-released-early", "read-before-complete")),
-    (
-        r"mbarrier\.try_wait.*the stage is free",
-        r"deleted",
-        (*_RACES, "arrive-count-exceeded", "exit-with-pending-async", "commit-after-exit"),
-    ),
-    (
-        r"mbarrier\.try_wait.*%slot_answer",
-        r"deleted|flipped",
-        ("deadlock", "tx-count-mismatch", "uninitialised-read", *_RACES),
-    ),
-    (r"mbarrier\.try_wait", r"deleted", _RACES),
-    (r"mbarrier\.try_wait", r"", ("exit-with-pending-async", *_OTHER_BARRIER)),
+    *((rf"mbarrier\.try_wait.*({purpose})", r"deleted", rules) for purpose, rules in _WAITS),
+    *((rf"mbarrier\.try_wait.*({purpose})", r"flipped", ("deadlock", *rules)) for purpose, rules in _WAITS),
     (r"tcgen05\.alloc", r"", ("uninitialised-read",)),
     (r"tcgen05\.dealloc", r"", ("tmem-leak",)),
     (r"tcgen05\.fence", r"", ("missing-tcgen05-fence",)),
@@ -65,19 +83,34 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"fence\.proxy\.async.*this thread's read", r"", ("generic-read-then-async-write",)),
     (r"fence\.proxy\.async", r"", ("missing-proxy-fence",)),
     (r"fence\.mbarrier_init", r"", ("missing-mbarrier-init-fence",)),
-    (r"cp\.async\.bulk\.(wait|commit)_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
+    (r"cp\.async\.bulk\.wait_group\.read", r"", ("source-overwritten-in-flight",)),
+    (r"cp\.async\.bulk\.wait_group", r"", ("exit-with-pending-async",)),
+    (r"cp\.async\.bulk\.commit_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
     (r"wgmma\.", r"", ("wgmma-register-hazard", "stage-released-early")),
-    (r"bar\.sync", r"", _RACES),
-    (r"barrier\.cluster\.arrive", r"relaxed", ("relaxed-barrier-before-exit", "exit-with-pending-async", *_RACES)),
-    (r"barrier\.cluster\.arrive", r"", ("exit-with-pending-async", "barrier-not-initialised", *_RACES)),
+    *((rf"bar\.sync.*({purpose})", r"", rules) for purpose, rules in _BARRIERS),
+    (r"barrier\.cluster\.arrive.*the mbarriers", r"relaxed", ("smem-race",)),
+    (r"barrier\.cluster\.arrive", r"relaxed", ("relaxed-barrier-before-exit",)),
+    (
+        r"barrier\.cluster\.arrive.*the mbarriers",
+        r"deleted",
+        ("barrier-not-initialised", "barrier-init-not-visible"),
+    ),
+    (r"barrier\.cluster\.arrive", r"deleted", ("exit-with-pending-async", "tmem-use-after-dealloc")),
     (
         r"barrier\.cluster\.wait",
         r"",
-        ("named-barrier-mismatch", "exit-with-pending-async", "barrier-not-initialised", *_RACES),
+        (
+            "barrier-not-initialised",
+            "barrier-init-not-visible",
+            "named-barrier-mismatch",
+            "exit-with-pending-async",
+            "tmem-use-after-dealloc",
+        ),
     ),
 )
-"""Opcode and mutation (patterns; the first that fits counts) and the rules of which one has to be found. An answer that
-has not come is a read of memory that was never written, or 16 bytes that are still expected while all wait."""
+"""Instruction with its comment and mutation (patterns; the first that fits counts) and the rules of which one has to
+be found. A wait for a cluster's barrier is followed by what the barrier guards: the first use of the other CTA's
+mbarriers, the next arrive, or the end."""
 
 _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     (
@@ -165,9 +198,12 @@ def judge(mutant: Mutant, outcome: Outcome, kernel: str) -> Row:
         result = f"harmless: {reason}"
         wrong = "" if reason else "nothing objects, and no reason is known why that is right"
     else:
-        wanted = next(w for what, how, w in _EXPECTED if re.match(what, opcode) and re.search(how, mutant.mutation))
+        matching = (w for what, how, w in _EXPECTED if re.match(what, opcode) and re.search(how, mutant.mutation))
+        wanted = next(matching, ())
         found = {*outcome.errors, *outcome.warnings}
-        if found.isdisjoint(wanted):
+        if not wanted:
+            wrong = "nothing is known of what the instruction is for, nor so which rule has to be found"
+        elif found.isdisjoint(wanted):
             wrong = f"expected one of {', '.join(wanted)}"
         elif not outcome.errors and not all(RULES[rule].severity == "warning" for rule in outcome.warnings):
             wrong = "a warning for a rule that is an error"

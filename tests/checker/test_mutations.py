@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from ptxgen.review import mutation_table
-from ptxgen.review.mutants import mutants
+from ptxgen.review.mutants import Mutant, mutants
 from ptxgen.review.mutations import Examination, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -59,6 +59,26 @@ def test_what_nobody_notices_needs_a_reason(step6: Examination) -> None:
     commit = next(one for one in step6.mutants() if one.instruction.startswith("tcgen05.commit"))
     assert mutation_table.judge(commit, Outcome(), "sm_100a/step6.ptx").wrong
     assert mutation_table.judge(commit, Outcome(errors=("out-of-bounds",)), "sm_100a/step6.ptx").wrong
+
+
+@pytest.mark.parametrize(
+    ("instruction", "mutation", "rules", "fits"),
+    [
+        ("mbarrier.try_wait p, [%mma_loaded], 0;  // A and B have landed", "deleted", "read-before-complete", True),
+        ("mbarrier.try_wait p, [%mma_loaded], 0;  // A and B have landed", "deleted", "phase-overrun", False),
+        ("mbarrier.try_wait p, [%mma_loaded], 0;  // A and B have landed", "parity flipped", "deadlock", True),
+        ("mbarrier.try_wait p, [%mma_loaded], 0;  // A and B have landed", "deleted", "deadlock", False),
+        ("mbarrier.arrive _, [%read];  // this thread has read the answer", "deleted", "tx-count-mismatch", False),
+        ("bar.sync 1, 128;  // the accumulator is complete, staging is free", "deleted", "smem-race", False),
+        ("bar.sync 1, 128;  // all rows are staged", "deleted", "smem-race", True),
+        ("bar.sync 1, 128;  // nobody knows why", "deleted", "smem-race", False),
+    ],
+)
+def test_the_rule_is_that_of_what_the_instruction_is_for(
+    instruction: str, mutation: str, rules: str, fits: bool
+) -> None:
+    mutant = Mutant(line=1, instruction=instruction, mutation=mutation, text="")
+    assert (mutation_table.judge(mutant, Outcome(errors=(rules,)), "sm_100a/x.ptx").wrong == "") is fits
 
 
 def test_the_table_is_that_of_the_kernels() -> None:
