@@ -13,6 +13,7 @@ came through. When such knowledge orders two accesses, those lines were needed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from operator import ge
 
 _PATH_BITS = 20
 _PATH_MASK = (1 << _PATH_BITS) - 1
@@ -200,7 +201,7 @@ def acquire(own: Clock, other: Clock, paths: Paths, path: int) -> Clock:
 
 
 def _raise(own: tuple[int, ...], other: tuple[int, ...], paths: Paths, path: int) -> tuple[int, ...]:
-    if own is other or own == other:
+    if own is other or (all(map(ge, own, other)) and not paths.cta_scoped):
         return own
     raised: list[int] | None = None
     for warp, value in enumerate(other):

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptxgen.checker.clocks import Paths, members
+from ptxgen.checker.clocks import Paths
 from ptxgen.checker.operations import Observation, Operation
 
 _NOW = 1 << 62
 
-_Note = tuple[int, Sequence[object], int]
-"""(order, sources, path): at that event a holder learned of something from one of the sources, along the path."""
+_Note = tuple[int, int, int, Sequence[object], int]
+"""(order, low, bits, sources, path): at that event a holder learned of the operations `bits << low` from one of the
+sources, along the path."""
+
+_BLOCK = 6
+"""Notes are kept by blocks of 2 ** 6 operations, so that few are looked at for one."""
 
 
 class Provenance:
@@ -18,15 +22,15 @@ class Provenance:
 
     def __init__(self, paths: Paths) -> None:
         self._paths = paths
-        self._new: dict[object, list[tuple[int, int, _Note]]] = {}
-        """Holder -> what it was noted to learn, the operations `bits << low` each time, and is not sorted yet."""
-        self._notes: dict[object, dict[int, list[_Note]]] = {}
-        """Holder -> operation -> when it learned of that."""
+        self._notes: dict[tuple[object, int], list[_Note]] = {}
+        """(Holder, block) -> when it learned of operations in that block."""
 
     def note(self, order: int, bits: int, sources: Sequence[object], holder: object, path: int) -> None:
         """A holder learns of the operations `bits`."""
         low = (bits & -bits).bit_length() - 1
-        self._new.setdefault(holder, []).append((low, bits >> low, (order, sources, path)))
+        note = (order, low, bits >> low, sources, path)
+        for block in range(low >> _BLOCK, (bits.bit_length() - 1 >> _BLOCK) + 1):
+            self._notes.setdefault((holder, block), []).append(note)
 
     def need(self, fact: Operation | Observation, holder: object) -> None:
         """Something rests on a holder's knowledge of the operation. Once all lines have been needed there is nothing
@@ -44,8 +48,9 @@ class Provenance:
         known = fact.paths.get(holder)
         if known is not None:
             return known
-        for order, sources, path in reversed(self._sorted(holder).get(fact.number, ())):
-            if order < before:
+        number = fact.number
+        for order, low, bits, sources, path in reversed(self._notes.get((holder, number >> _BLOCK), ())):
+            if order < before and number >= low and bits >> number - low & 1:
                 first = None
                 for source in sources:
                     first = self._path(fact, source, order)
@@ -54,10 +59,3 @@ class Provenance:
                 found = fact.paths[holder] = self._paths.join(first or 0, path) if path else first or 0
                 return found
         return None
-
-    def _sorted(self, holder: object) -> dict[int, list[_Note]]:
-        notes = self._notes.setdefault(holder, {})
-        for low, bits, note in self._new.pop(holder, ()):
-            for number in members(bits):
-                notes.setdefault(low + number, []).append(note)
-        return notes

@@ -82,8 +82,8 @@ class Warp:
 
     def change(self, lanes: int) -> list[View]:
         """The views of exactly these lanes, to change; other lanes keep theirs."""
-        if len(self.groups) == 1 and lanes & self.live == self.live:
-            return [self.groups[0][1]]
+        if lanes & self.live == self.live:
+            return [view for mask, view in self.groups if mask & lanes]
         chosen, groups = [], []
         for mask, view in self.groups:
             inside = mask & lanes
