@@ -1,7 +1,8 @@
 """What checking costs: one CTA of 64 K-tiles with and without the checker, `ptxgen verify --step 6` as a process,
 and sentryward on the same kernels where it is installed (the interpreter that runs this has to have it).
 
-Times of one CTA are processor time, and the best of several runs with the two taken in turns.
+Times of one CTA are processor time, the best of several runs with the two taken in turns. Their ratio is the median
+of those of neighbouring runs, so that a machine which is slow for a while is slow for both.
 
     python benchmarks/checker_cost.py
 """
@@ -17,6 +18,7 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from common import record
@@ -81,14 +83,15 @@ def cost(name: str) -> dict[str, Any]:
     kernel, launch, inputs = one_cta(name)
     device = kernel.device
     assert isinstance(device, EmulatedDevice)
-    best = {False: float("inf"), True: float("inf")}
+    seconds: dict[bool, list[float]] = {False: [], True: []}
     for _ in range(ROUNDS):
-        for check in best:
+        for check, taken in seconds.items():
             device.check = check
-            best[check] = min(best[check], kernel.run(launch, inputs).report.seconds)
-    ratio = best[True] / best[False]
-    print(f"{name}: {best[False] * 1e3:.1f} ms, checked {best[True] * 1e3:.1f} ms: {ratio:.2f} times")
-    return {"kernel": name, "seconds": best[False], "checked_seconds": best[True], "ratio": ratio}
+            taken.append(kernel.run(launch, inputs).report.seconds)
+    plain, checked = (min(taken) for taken in seconds.values())
+    ratio = median(second / first for first, second in zip(*seconds.values(), strict=True))
+    print(f"{name}: {plain * 1e3:.1f} ms, checked {checked * 1e3:.1f} ms: {ratio:.2f} times")
+    return {"kernel": name, "seconds": plain, "checked_seconds": checked, "ratio": ratio}
 
 
 def verify_step6() -> dict[str, Any]:

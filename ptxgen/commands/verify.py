@@ -146,10 +146,10 @@ def _show(run: Run, earlier: list[Run]) -> None:
     )
     told = {_key(finding) for one in earlier for finding in one.report.findings}
     for finding in report.findings:
-        if _key(finding) in told:
-            click.echo(f"    {finding.severity} {finding.rule} (line {finding.line}), as above")
-        else:
+        if _key(finding) not in told:
             click.echo("    " + str(finding).replace("\n", "\n    "))
+    for finding in {_key(one): one for one in report.findings if _key(one) in told}.values():
+        click.echo(f"    {finding.severity} {finding.rule} (line {finding.line}), as above")
     for damage in report.guard_damage:
         click.echo(f"    {damage}")
     if run.comparison is not None and not run.comparison.matches:

@@ -55,7 +55,7 @@ class Operands:
         if self._accept("|"):
             result = Pair(result, self._one())
         if self._at != len(self._tokens):
-            self._fail(f"unexpected {self._tokens[self._at].text!r} in an operand")
+            self._fail(f"unexpected {self._tokens[self._at].text!r} in an operand: is a comma or a semicolon missing?")
         return result
 
     def _list(self, close: str) -> tuple[Operand, ...]:

@@ -439,8 +439,10 @@ class _Parser:
                 current = []
                 continue
             current.append(token)
-        if token.kind == "end" or depth:
+        if token.kind == "end":
             self._fail("an instruction without its semicolon", opcode.line)
+        if depth:
+            self._fail("a bracket that is not closed", opcode.line)
         if current or operands:
             operands.append(current)
         if any(not tokens for tokens in operands):
