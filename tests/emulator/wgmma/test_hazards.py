@@ -227,7 +227,9 @@ def test_a_warp_that_stays_away_leaves_the_others_waiting(run_wgmma: Any, policy
     body = f"{START}\nsetp.eq.u32 %p2, %warp, 2;\n@%p2 bra away;\n{FENCE}\n{mma()}\n{COMMIT}\n{WAIT}\naway:"
     (finding,) = run_wgmma(body, image=bytes(4096), policy=policy).report.findings
     assert finding.rule == "deadlock"
-    assert finding.message.count("waits for a group of wgmma; warps 0, 1, 3 of the four have issued it") == 3
+    (waiting,) = [line for line in finding.message.split("\n") if "waits for a group of wgmma" in line]
+    assert waiting.strip().startswith("warps 0, 1, 3 of CTA (0, 0, 0) ")
+    assert waiting.endswith("waits for a group of wgmma; warps 0, 1, 3 of the four have issued it")
 
 
 @pytest.mark.parametrize(
