@@ -14,9 +14,10 @@ from ptxgen.tuning.kernels import Kernels
 from ptxgen.tuning.search import Contestant
 from ptxgen.tuning.table import Problem
 
-_WINDOW_SECONDS = 0.025
+_WINDOW_SECONDS = 0.15
+"""The power limit moves the clock up and down within tenths of a second: a shorter window sees some part of that."""
 _WARM_UP_SECONDS = 0.3
-_MIN_LAUNCHES, _MAX_LAUNCHES = 10, 1000
+_MIN_LAUNCHES, _MAX_LAUNCHES = 10, 5000
 _HOST_SECONDS = 10e-6
 """What the host takes to issue a launch, with a margin."""
 _FIRST_LAUNCH_SECONDS = 20.0
@@ -77,7 +78,7 @@ class GpuArena:
         self._stopwatch.load(self._launches[contestant.key], count, _WARM_UP_SECONDS)
 
     def seconds(self, contestant: Contestant) -> float:
-        """Of a launch, hot, over a few hundredths of a second."""
+        """Of a launch, hot, over a window."""
         count = int(min(max(_WINDOW_SECONDS / self._once(contestant), _MIN_LAUNCHES), _MAX_LAUNCHES))
         count = min(count, self._most([contestant]) or count)
         seconds, _ = self._stopwatch.seconds(self._launches[contestant.key], count)

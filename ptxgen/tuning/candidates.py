@@ -85,7 +85,10 @@ _HINTS = (
 )
 FINE: Mapping[str, tuple[Axis, ...]] = {
     "sm_90a": (
+        Axis("cluster", ("1x1x1", "2x1x1", "1x2x1")),
         _STAGING,
+        Axis("scheduler.stream_k", ("true",)),
+        Axis("scheduler.split_k", ("2", "3", "4", "8")),
         Axis(
             "scheduler.order,scheduler.group",
             ("grouped,2", "grouped,4", "grouped,6", "grouped,8", "grouped,12", "grouped,16"),

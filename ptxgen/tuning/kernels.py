@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
-from functools import lru_cache
 from multiprocessing import get_context
 
 from ptxgen.device.cuda import CudaDevice
@@ -56,8 +55,11 @@ class Kernels:
 
 def _texts(specs: Sequence[GemmSpec]) -> Iterator[str | PtxgenError]:
     if len(specs) <= _FEW or _WORKERS == 1:
-        return map(_text, specs)
-    return _processes().map(_text, specs)
+        yield from map(_text, specs)
+        return
+    # They end here: a worker of a search over several GPUs would wait for processes of its own when it ends.
+    with ProcessPoolExecutor(min(_WORKERS, len(specs)), mp_context=get_context("spawn")) as processes:
+        yield from processes.map(_text, specs)
 
 
 def _text(spec: GemmSpec) -> str | PtxgenError:
@@ -65,8 +67,3 @@ def _text(spec: GemmSpec) -> str | PtxgenError:
         return emit(spec)
     except PtxgenError as error:
         return PtxgenError(str(error))  # those with more than a message do not travel between processes
-
-
-@lru_cache(maxsize=1)
-def _processes() -> ProcessPoolExecutor:
-    return ProcessPoolExecutor(_WORKERS, mp_context=get_context("spawn"))

@@ -73,7 +73,7 @@ class Arena(Protocol):
         """Bring the GPU to the state that the rounds are timed in."""
 
     def seconds(self, contestant: Contestant) -> float:
-        """Of a launch, over a few hundredths of a second."""
+        """Of a launch, over a tenth of a second or so."""
 
     def compare(self, contestants: Sequence[Contestant], mode: Mode, rounds: int) -> Mapping[str, Timing]:
         """The final: times by key, in a mode of `ptxgen bench`."""
@@ -119,14 +119,14 @@ class Result:
 
 
 def contestants(problem: Problem, target: str, chip: Target, limit: int) -> tuple[Contestant, ...]:
-    """The `limit` candidates that the model ranks highest for a problem, one of each tile and cluster.
+    """The `limit` candidates that the model ranks highest for a problem, one of each tile.
 
-    What else they differ in is tried on the fastest of them.
+    What else they differ in, clusters among it, is tried on the fastest of them.
     """
     found: list[Contestant] = []
     kinds = set()
     for _, spec in ranking(problem, target, chip):
-        kind = spec.step, spec.tile, spec.cluster, spec.consumer_tiles
+        kind = spec.step, spec.tile, spec.consumer_tiles
         if kind not in kinds:
             found.append(Contestant(spec=spec))
         kinds.add(kind)

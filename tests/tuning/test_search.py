@@ -65,7 +65,7 @@ def times(base: float = 1e-3) -> Callable[[Contestant], float]:
     originals = [contestant.spec for contestant in first()]
 
     def kind(spec: ptxgen.GemmSpec) -> object:
-        return spec.step, spec.tile, spec.cluster
+        return spec.step, spec.tile, spec.consumer_tiles
 
     order = [kind(spec) for spec in originals]
 
