@@ -31,6 +31,8 @@ def _operations_access(cluster: Cluster, event: events.Access, shares: Sequence[
     agents = [(event.lanes, share) for share in shares]
     if event.space != "shared":
         cluster.globals.access(agents, event.ranges, 0, write)
+        if cluster.grid is not None:
+            cluster.grid.note(cluster, agents, event.ranges, 0, write)
         return
     for share in shares:
         exits.operates(cluster, event.owner, share)
@@ -55,6 +57,8 @@ def _threads_access(cluster: Cluster, event: events.Access) -> None:
         cluster.shared[event.owner].access(agents, event.ranges, event.lanes, write)
     else:
         cluster.globals.access(agents, event.ranges, event.lanes, write)
+        if cluster.grid is not None:
+            cluster.grid.note(cluster, agents, event.ranges, event.lanes, write)
     if strong and write:
         _release_location(cluster, event)
 
@@ -66,6 +70,8 @@ def _place(event: events.Access) -> tuple[str, int, int]:
 def _acquire_location(cluster: Cluster, event: events.Access) -> None:
     """A strong read learns what strong writes to the same place released; a relaxed one, at the next
     fence (PTX ISA 9.1 §8.7)."""
+    if cluster.grid is not None and event.space == "global":
+        cluster.grid.acquire(cluster, event)
     known = cluster.locations.get(_place(event))
     if known is None:
         return
@@ -81,6 +87,8 @@ def _release_location(cluster: Cluster, event: events.Access) -> None:
     warp = cluster.warp(event)
     order = event.order if event.order in ("release", "acq_rel", "sc") else "relaxed"
     brought = cluster.released(warp, event.lanes, order)
+    if cluster.grid is not None and event.space == "global":
+        cluster.grid.release(cluster, event, brought)
     place = _place(event)
     held = cluster.locations.get(place, cluster.nothing)
     path = cluster.paths.of_line(event.line)

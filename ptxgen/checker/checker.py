@@ -10,6 +10,7 @@ from ptxgen.checker.clocks import Paths
 from ptxgen.checker.cluster import Cluster, Shape
 from ptxgen.checker.deadlocks import explain
 from ptxgen.checker.findings import Extent, Findings, Source
+from ptxgen.checker.grid import Grid
 from ptxgen.checker.usage import Usage
 from ptxgen.emulator import events
 from ptxgen.emulator.report import Finding
@@ -40,7 +41,8 @@ class Checker:
     """Observes one launch of `grid` CTAs in clusters of `cluster`, of `threads` threads and
     `smem_bytes` bytes of shared memory each; `lines` is the PTX text.
 
-    `usage` may be shared by several launches of one text.
+    `usage` may be shared by several launches of one text. `shares_global`: clusters may synchronise through global
+    memory, so that their accesses there are judged together.
     """
 
     def __init__(
@@ -52,12 +54,14 @@ class Checker:
         threads: int,
         smem_bytes: int,
         usage: Usage | None = None,
+        shares_global: bool = False,
     ) -> None:
         self._source = Source(lines)
         self._findings = Findings(self._source, grid, cluster)
         ctas = cluster[0] * cluster[1] * cluster[2]
         self._shape = Shape(ctas=ctas, warps_per_cta=-(-threads // 32), smem_bytes=smem_bytes)
         self._paths = Paths()
+        self._grid = Grid(self._findings) if shares_global else None
         self._clusters: dict[int, Cluster] = {}
         self._current: Cluster | None = None
         self._usage = usage if usage is not None else Usage()
@@ -78,13 +82,15 @@ class Checker:
             self._clusters.pop(last.number).release()
         cluster = self._clusters.get(unit)
         if cluster is None:
-            cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings)
+            cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings, self._grid)
         self._current = cluster
         return cluster
 
     def conclude(self, reported: Sequence[Finding]) -> tuple[Finding, ...]:
         """All findings of the launch: the machine's, a deadlock traced to its cause where that is
         known, and the checker's own."""
+        if self._grid is not None:
+            self._grid.judge()
         self._usage.ran(self._paths.ran_lines)
         self._usage.need(self._paths.ran_lines if self._paths.full else self._paths.needed_lines)
         kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]

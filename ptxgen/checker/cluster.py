@@ -10,6 +10,7 @@ from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
 from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, merge, path_of
 from ptxgen.checker.exits import Visitors
 from ptxgen.checker.findings import Findings
+from ptxgen.checker.grid import Foreign, Grid
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent, Order, Verdict
 from ptxgen.checker.pairs import Pairs
@@ -33,9 +34,12 @@ class Shape:
 class Cluster:
     """The state of one unit of work. Events are numbered by `now`."""
 
-    def __init__(self, number: int, shape: Shape, paths: Paths, findings: Findings) -> None:
+    def __init__(self, number: int, shape: Shape, paths: Paths, findings: Findings, grid: Grid | None = None) -> None:
         self.number, self.shape, self.paths = number, shape, paths
         self.findings = findings
+        self.grid = grid
+        """Where clusters synchronise through global memory, what they know of each other."""
+        self.foreign: list[Foreign] = []
         self.now = 0
         self.provenance = Provenance(paths)
         self.order = Order(paths, self.provenance)

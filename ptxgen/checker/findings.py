@@ -179,6 +179,36 @@ class Findings:
         read = ".read" if rule == "source-overwritten-in-flight" else ""
         return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then
 
+    def between_clusters(
+        self,
+        cluster: Cluster,
+        first: Agent,
+        first_writes: bool,
+        other: Cluster,
+        second: Agent,
+        second_writes: bool,
+        span: tuple[int, int],
+    ) -> None:
+        """Two accesses to bytes `span` of global memory by agents of two clusters, in the order of this run."""
+
+        def message() -> str:
+            places = [self.place(one.number, agent.cta) for one, agent in ((cluster, first), (other, second))]
+            end = next((line for order, line in cluster.warps[first.warp].synchronised if order > first.order), 0)
+            return "\n  ".join(
+                (
+                    f"{self._who(cluster, first)} of CTA {places[0]} {_does(first, first_writes)} bytes"
+                    f" [{span[0]:#x}, {span[1]:#x}) of global memory: {self.source.quote(first.line)}",
+                    f"{self._who(other, second)} of CTA {places[1]} {_does(second, second_writes)} them, and nothing"
+                    f" orders the two: {self.source.quote(second.line)}",
+                    "nearest synchronisation: "
+                    + (f"after the first, its warp next ran {self.source.quote(end)}" if end else "none"),
+                    "missing: a release of .gpu scope by the first, after it has synchronised with the threads that it"
+                    " speaks for, and an acquire of .gpu scope from the same place before the second",
+                )
+            )
+
+        self._add("global-race", other, other.warps[second.warp], second.line, first.line, message)
+
     # -- pairs -----------------------------------------------------------------------------------
 
     def pair_in_turn(

@@ -214,6 +214,8 @@ class Memory(ABC):
             return bool(clock.read & self._cluster.operations[-1 - reader].bit)
         access, lane = self._cluster.accesses[reader >> 5], reader & 31
         if access.uniform:
+            if isinstance(agent, Access) and agent.uniform and agent.warp == access.warp:
+                return not access.lanes & ~agent.lanes or clock.warps[access.warp] >> 20 >= access.epoch
             return clock.warps[access.warp] >> 20 >= access.epoch
         if isinstance(agent, Access) and access.warp == agent.warp and agent.lanes == 1 << lane:
             return True

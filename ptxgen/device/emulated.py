@@ -231,6 +231,7 @@ class EmulatedDevice:
             threads=threads,
             smem_bytes=self.properties.chip.smem_per_sm_bytes,
             usage=self.usage,
+            shares_global=module.entries[launch.entry].code(hooks=True).shares_global,
         )
 
     def _bytes(self, buffer: Buffer) -> Matrix:

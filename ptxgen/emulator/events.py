@@ -120,8 +120,8 @@ class Access(Event):
     "generic" | "async" | "tensormap" (a tensor copy reads its map in global memory). For generic
     accesses ranges are per active lane, lane ascending (one range when all lanes share an address);
     `owner` is the CTA rank whose SMEM it is. `order` is the instruction's ordering: "weak",
-    "relaxed", "acquire", "release", "acq_rel", "volatile". `value` are the words that all lanes of a
-    store write to the same address, where they are equal."""
+    "relaxed", "acquire", "release", "acq_rel", "volatile", with the `scope` "cta", "cluster", "gpu" or
+    "sys". `value` are the words that all lanes of a store write to the same address, where they are equal."""
 
     space: str
     kind: str
@@ -131,6 +131,7 @@ class Access(Event):
     async_id: int = 0
     order: str = "weak"
     value: tuple[int, ...] | None = None
+    scope: str = "gpu"
 
 
 @dataclass(slots=True, kw_only=True)

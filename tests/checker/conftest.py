@@ -1,6 +1,7 @@
 """Example kernels: bodies in tests/checker/examples, each at fault in one way and mended in one way.
 
-A body starts with `// threads: N` (and `// target:`, `// cluster:`, `// registers:`, `// budget:` where they matter).
+A body starts with `// threads: N` (and `// target:`, `// cluster:`, `// grid:`, which counts clusters, `// registers:`,
+`// budget:` where they matter).
 Lines that end with `//-` stand only in the faulty text, lines that begin with `//+` only in the mended
 one, and `// <--` marks the line on which the fault is reported (the last `ret` where nothing is marked).
 """
@@ -64,6 +65,7 @@ class Example:
     target: str
     budget: int
     cluster: int
+    grid: int
     line: int | None
 
     @property
@@ -73,10 +75,10 @@ class Example:
 
 def compose(path: Path, *, mended: bool) -> Example:
     """The faulty or the mended text of an example."""
-    options = {"target": "sm_100a", "registers": "", "budget": "100000", "cluster": "1"}
+    options = {"target": "sm_100a", "registers": "", "budget": "100000", "cluster": "1", "grid": "1"}
     body: list[str] = []
     for line in path.read_text().splitlines():
-        option = re.fullmatch(r"// (threads|target|registers|budget|cluster): (\w+)", line)
+        option = re.fullmatch(r"// (threads|target|registers|budget|cluster|grid): (\w+)", line)
         if option is not None:
             options[option[1]] = option[2]
         elif line.startswith("//+ "):
@@ -102,12 +104,13 @@ def compose(path: Path, *, mended: bool) -> Example:
         target=options["target"],
         budget=int(options["budget"]),
         cluster=int(options["cluster"]),
+        grid=int(options["grid"]),
         line=None if mended else [*marked, len(lines) - 2][0],
     )
 
 
 def find(example: Example, policy: str = "eager", seed: int = 0) -> tuple[Finding, ...]:
-    """Everything that is found when the example runs as one CTA (or cluster)."""
+    """Everything that is found when the example runs, as one CTA (or cluster) if it does not say otherwise."""
     memory = GlobalMemory()
     data = memory.allocate(DATA_BYTES, "data")
     data.data[:] = 0
@@ -118,16 +121,17 @@ def find(example: Example, policy: str = "eager", seed: int = 0) -> tuple[Findin
         swizzle=Swizzle.B128,
     )  # fmt: skip
     chip = target(example.target)
-    cluster = (example.cluster, 1, 1)
+    cluster, grid = (example.cluster, 1, 1), (example.grid * example.cluster, 1, 1)
     module = load_module(example.text, name=f"{example.name}.ptx")
     checker = Checker(
-        module.lines, grid=cluster, cluster=cluster, threads=example.threads, smem_bytes=chip.smem_per_sm_bytes
-    )
+        module.lines, grid=grid, cluster=cluster, threads=example.threads, smem_bytes=chip.smem_per_sm_bytes,
+        shares_global=module.entries["example"].code(hooks=True).shares_global,
+    )  # fmt: skip
     machine = Machine(
         chip=chip, memory=memory, policy=policy, seed=seed, observers=(checker,), instruction_budget=example.budget
     )
     report = machine.launch(
-        module, "example", grid=cluster, block=(example.threads, 1, 1), cluster=cluster,
+        module, "example", grid=grid, block=(example.threads, 1, 1), cluster=cluster,
         dynamic_smem_bytes=SMEM_BYTES, arguments=(in_map, data.address.to_bytes(8, "little")),
     )  # fmt: skip
     return checker.conclude(report.findings)

@@ -53,6 +53,7 @@ class Access:
         self.space = space.partition("::")[0]
         self.size, self.count = size, count
         self.total = size * count
+        self.scope = "gpu"
         if self.total > 32:
             d.fail(f"an access of {self.total} bytes is too wide")
         self.line, self.name = d.line, d.item.name
@@ -207,7 +208,7 @@ def report_access(
     unit.emit(
         events.Access(
             *unit.where(warp, lanes, access.line), space=space, kind=kind, proxy="generic", ranges=spans,
-            owner=cta.rank if cta is not None else 0, order=order, async_id=async_id, value=value,
+            owner=cta.rank if cta is not None else 0, order=order, async_id=async_id, value=value, scope=access.scope,
         )
     )  # fmt: skip
 

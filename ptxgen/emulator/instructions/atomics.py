@@ -30,7 +30,7 @@ def atom(d: Decode) -> Op:
     kind = d.type(("b16", "b32", "b64", "b128", *_INTEGERS, *_FLOATS))
     vector = d.optional("v2", "v4", "v8")
     order = d.optional(*ORDERS) or "relaxed"
-    d.optional(*SCOPES)
+    scope = d.optional(*SCOPES) or "gpu"
     space = d.optional("global", "shared", "shared::cta", "shared::cluster")
     operation = d.choice(*_TYPES)
     d.flag("noftz")
@@ -45,6 +45,7 @@ def atom(d: Decode) -> Op:
     count = int(vector[1:]) if vector else 1
     outs = d.vector(_register(kind), write=True) if returns else [d.slots.sink] * count
     access = Access(d, space, TYPE_BITS[kind] // 8, count)
+    access.scope = scope
     sources = d.vector(_register(kind), write=False)
     swap = d.vector(_register(kind), write=False) if operation == "cas" else sources
     if len(outs) != count or len(sources) != count:

@@ -39,10 +39,10 @@ TYPES = (
 )  # fmt: skip
 
 
-def _order(d: Decode) -> str:
+def _order(d: Decode) -> tuple[str, str]:
+    """Ordering and scope."""
     order = d.optional(*ORDERS)
-    d.optional(*SCOPES)
-    return order or "weak"
+    return order or "weak", d.optional(*SCOPES) or "gpu"
 
 
 def shares(d: Decode, space: str, order: str) -> None:
@@ -58,7 +58,7 @@ def shares(d: Decode, space: str, order: str) -> None:
 def ld(d: Decode) -> Op | Ends:
     kind = d.type(TYPES)
     vector = d.optional("v2", "v4", "v8")
-    order = _order(d)
+    order, scope = _order(d)
     space = d.optional(*SPACES)
     hint = cache_modifiers(d)
     d.flag("unified")
@@ -73,6 +73,7 @@ def ld(d: Decode) -> Op | Ends:
         if folded is not None:
             return folded
     access = Access(d, space, size, count)
+    access.scope = scope
     if hint:
         d.src("b64")
     extend = [_widen(kind, d.slots.widths[slot]) for slot in outs]
@@ -227,7 +228,7 @@ def _first(lanes: int) -> int:
 def st(d: Decode) -> Op:
     kind = d.type(TYPES)
     vector = d.optional("v2", "v4", "v8")
-    order = _order(d)
+    order, scope = _order(d)
     space = d.optional(*SPACES)
     hint = cache_modifiers(d)
     shares(d, space, order)
@@ -235,6 +236,7 @@ def st(d: Decode) -> Op:
         d.fail("constants and entry parameters cannot be written")
     count = int(vector[1:]) if vector else 1
     access = Access(d, space, TYPE_BITS[kind] // 8, count)
+    access.scope = scope
     sources = d.vector(kind if TYPE_BITS[kind] > 8 else "b16", write=False, wider=True)
     if len(sources) != count:
         d.fail(f"{d.item.name} needs {count} source register(s)")
