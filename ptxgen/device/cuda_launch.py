@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Protocol
 
 from ptxgen.device.cuda_module import CudaModule
-from ptxgen.device.cuda_scratch import stream_key
+from ptxgen.device.cuda_scratch import StreamKey
 from ptxgen.device.declarations import DeclaredEntry
 from ptxgen.device.description import BufferArgument, TensorMapArgument
 from ptxgen.device.interface import EncodedArgument
@@ -99,9 +99,9 @@ class LaunchPlan:
         """The launch for buffers at these addresses."""
         return ScratchLaunch(self, addresses) if self._scratch else self._prepared(addresses)
 
-    def on_stream(self, addresses: Mapping[str, int], stream: int) -> PreparedLaunch:
+    def on_stream(self, addresses: Mapping[str, int], key: StreamKey) -> PreparedLaunch:
         """The same with the scratch buffers of a stream; allocates those that the stream does not have yet."""
-        return self._prepared({**addresses, **self.device.scratch.addresses(self._scratch, stream)})
+        return self._prepared({**addresses, **self.device.scratch.addresses(self._scratch, key)})
 
     def _prepared(self, addresses: Mapping[str, int]) -> PreparedLaunch:
         arguments = self._fixed.copy()
@@ -230,22 +230,19 @@ class PreparedLaunch:
 
 
 class ScratchLaunch:
-    """A launch with parameters for each stream, whose scratch buffers are its own.
-
-    The first launch on a stream may allocate, so that it cannot be captured into a graph; later ones can.
-    """
+    """A launch with parameters for each stream, and for each capture, whose scratch buffers are its own."""
 
     def __init__(self, plan: LaunchPlan, addresses: Mapping[str, int]) -> None:
         self._plan = plan
         self._addresses = dict(addresses)
-        self._launches: dict[tuple[int, int], PreparedLaunch] = {}
+        self._launches: dict[StreamKey, PreparedLaunch] = {}
 
     def launch(self, stream: int = 0) -> None:
         """As PreparedLaunch.launch."""
-        key = stream_key(stream)
+        key = self._plan.device.scratch.key(stream)
         prepared = self._launches.get(key)
         if prepared is None:
-            prepared = self._plan.on_stream(self._addresses, stream)
+            prepared = self._plan.on_stream(self._addresses, key)
             if len(self._launches) >= _MAX_STREAMS:
                 self._launches.clear()
             self._launches[key] = prepared

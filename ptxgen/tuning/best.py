@@ -9,7 +9,7 @@ from ptxgen.errors import PtxgenError
 from ptxgen.hardware.targets import Target
 from ptxgen.hardware.targets import target as target_named
 from ptxgen.tuning.candidates import candidates, variations
-from ptxgen.tuning.model import Estimate, estimate
+from ptxgen.tuning.model import Estimate, estimate, pays_to_divide
 from ptxgen.tuning.table import Entry, Problem, find_table
 
 if TYPE_CHECKING:
@@ -104,7 +104,8 @@ def ranking(problem: Problem, target: str, chip: Target) -> list[tuple[Estimate,
     def judged(spec: GemmSpec) -> tuple[Estimate, GemmSpec]:
         return estimate(spec, *problem.extents, chip=chip), spec
 
-    found = candidates(target, problem.operand_type, problem.output_type)
+    every = candidates(target, problem.operand_type, problem.output_type)
+    found = [spec for spec in every if pays_to_divide(spec, *problem.extents, chip)]
     ranked = sorted(map(judged, found), key=lambda item: item[0].rank)
     spec = ranked[0][1]
     others = (other for other in variations(spec) if other.scheduler.order == spec.scheduler.order)
@@ -148,7 +149,9 @@ def _reason(problem: Problem, found: Estimate, spec: GemmSpec, chip: Target) -> 
 def _shape(problem: Problem, spec: GemmSpec, found: Estimate) -> str:
     tile = spec.tile
     waves = "one wave" if found.waves == 1 else f"{found.waves} waves"
+    parts = f", K in {spec.scheduler.split_k} parts," if spec.scheduler.split_k > 1 else ""
+    parts = ", K dealt out (stream-K)," if spec.scheduler.stream_k else parts
     return (
-        f"Tiles of {tile.m} x {tile.n} fill {waves} to {found.wave_efficiency:.0%} and load "
+        f"Tiles of {tile.m} x {tile.n}{parts} fill {waves} to {found.wave_efficiency:.0%} and load "
         f"{found.loaded_bytes / problem.flop * 1e3:.1f} bytes per kFLOP through {spec.pipe_depth} stages."
     )

@@ -48,6 +48,7 @@ AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
     ("sm_90a", 10): (
         Axis("cluster", ("1x1x1", "2x1x1", "1x2x1")),
         _HOPPER_TILES,
+        Axis("scheduler.split_k,scheduler.stream_k", ("1,false", "1,true", "2,false", "4,false")),
         _STAGING,
         Axis("dependent_launch", ("true", "false"), first=True),
     ),
@@ -79,6 +80,9 @@ AXES: Mapping[tuple[str, int], tuple[Axis, ...]] = {
 }  # fmt: skip
 """By target and step. The ring is as deep as shared memory allows."""
 
+DIVISIONS = Axis(
+    "scheduler.split_k,scheduler.stream_k", ("1,false", "1,true", "2,false", "3,false", "4,false", "6,false", "8,false")
+)
 _HINTS = (
     Axis("l2_promotion", ("128", "256", "0")),
     Axis("a_cache,b_cache", ("evict_first,evict_last", "evict_last,evict_first", "evict_first,evict_first")),
@@ -95,6 +99,7 @@ FINE: Mapping[str, tuple[Axis, ...]] = {
         ),
         Axis("scheduler.order,scheduler.group", ("hilbert,4", "hilbert,8", "hilbert,16", "hilbert,32")),
         Axis("dependent_launch", ("true", "false")),
+        DIVISIONS,
         *_HINTS,
         Axis("suspend_ns", ("1000",)),
     ),

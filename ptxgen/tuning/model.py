@@ -1,10 +1,12 @@
 """The time of a kernel in closed form, to rank specs: microseconds a spec, where a replay takes seconds.
 
-    T = launch + max(waves · (K tiles · K tile + exposed epilogue) + fill + last epilogue, memory, power)
+    T = launch + max(K tiles · K tile + segments · exposed epilogue + sums + fill + last epilogue, memory, power)
 
-in cycles of the figures in ptxgen/review/costs.py. A K tile takes the longest of its MMAs, their operands' way out of
-shared memory, its loads at their rate with the ring full, and the ring's round trip over its stages. docs/model.md
-says what `ptxgen report` does better, and docs/performance.md how the ranking fared against measurements.
+in cycles of the figures in ptxgen/review/costs.py, for the CTA that has most to do: the K tiles and segments of all
+its waves; sums are what it waits for, and adds, where several CTAs divide a tile's K. A K tile takes the longest of
+its MMAs, their operands' way out of shared memory, its loads at their rate with the ring full, and the ring's round
+trip over its stages. docs/model.md says what `ptxgen report` does better, and docs/performance.md how the ranking
+fared against measurements.
 """
 
 from __future__ import annotations
@@ -27,6 +29,7 @@ H200: what is missing of the MMAs' 930 TFLOP/s in a burst of step 7 at 8192 (805
 energy a byte, of 1000 W instead of 700 W; assumed."""
 _NEAR = 0.005
 """Times this close are called equal, and the rest of the ranking decides."""
+_DIVIDED = 1.1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,7 +37,8 @@ class Estimate:
     """Seconds of one launch, and what they are made of. Clocks are cycles of one SM.
 
     k_tile: clocks of one K tile; `limit` says what sets them ("tensor core", "loads" or "ring"). exposed: clocks of
-    a tile's epilogue in which the tensor core idles. `bound`: "pipeline", "memory" or "power".
+    a tile's epilogue in which the tensor core idles. waves: in whole tiles' time. `bound`: "pipeline", "memory" or
+    "power".
     """
 
     seconds: float
@@ -46,15 +50,18 @@ class Estimate:
     wave_efficiency: float
     clocks: float
     loaded_bytes: float
+    divided: bool
 
     @property
     def rank(self) -> tuple[float, float, float]:
-        """What specs are sorted by: time; among nearly equal ones the shorter pipeline, then fewer bytes loaded."""
+        """What specs are sorted by: time; among nearly equal ones the shorter pipeline, then fewer bytes loaded. That
+        of divided tiles has to be shorter by a margin, since what they do to the L2 cache is not in the model."""
 
         def rounded(value: float) -> float:
             return round(math.log(value) / math.log1p(_NEAR))
 
-        return rounded(self.seconds), rounded(self.clocks), self.loaded_bytes
+        clocks = self.clocks * (_DIVIDED if self.divided else 1)
+        return rounded(self.seconds), rounded(clocks), self.loaded_bytes
 
 
 def estimate(
@@ -74,10 +81,10 @@ def estimate(
     chip, costs = chip or target(spec.target), costs or costs_of(spec.target)
     plan = spec.plan
     rows, columns = spec.cluster_tile.m, spec.cluster_tile.n
-    workers = max(min(grid or chip.sm_count, chip.sm_count) // spec.cluster_ctas, 1)
-    units = -(-m // rows) * -(-n // columns)
-    waves = -(-units // workers)
+    workers = _workers(spec, min(grid or chip.sm_count, chip.sm_count))
+    units = _tiles(spec, m, n)
     k_tiles = -(-k // spec.tile.k)
+    load = _load(spec, units, k_tiles, workers)
     multiply = _multiply_clocks(spec, costs)
     from_memory = float(costs.memory_latency) if (m + n) * k * plan.a.element_bytes > chip.l2_bytes else 0.0
     fetched = _fetched_bytes(spec)
@@ -91,9 +98,11 @@ def estimate(
     epilogue = _epilogue_clocks(spec, costs)
     exposed = _exposed_clocks(spec, epilogue, k_tiles * times[limit])
     fill = latency + float(costs.wake_up) + _drain(spec, costs)
-    clocks = waves * (k_tiles * times[limit] + exposed) + fill + epilogue + float(costs.store_latency)
+    clocks = load.k_tiles * times[limit] + load.segments * exposed + fill + epilogue + float(costs.store_latency)
+    clocks += load.sums * _sums_clocks(spec, costs, load.parts - 1)
     loaded = float(units * k_tiles * fetched * spec.cluster_ctas)
-    traffic = memory_bytes(spec, chip, (m, n, k), tile=(rows, columns), at_once=min(workers, units))
+    at_once = min(max(workers // load.parts, 1), units)
+    traffic = memory_bytes(spec, chip, (m, n, k), tile=(rows, columns), at_once=at_once)
     bounds = {
         "pipeline": clocks / float(costs.clock_hz),
         "memory": traffic / float(costs.hbm_bytes_per_second),
@@ -106,11 +115,68 @@ def estimate(
         limit=limit,
         k_tile=times[limit],
         exposed=exposed,
-        waves=waves,
-        wave_efficiency=m * n / (waves * workers * rows * columns),
+        waves=-(-load.k_tiles // k_tiles),
+        wave_efficiency=m * n * k_tiles / (load.k_tiles * workers * rows * columns),
         clocks=clocks,
         loaded_bytes=loaded,
+        divided=spec.scheduler.divides_k,
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Load:
+    """What the CTA, or cluster, that has most to do has to do: K tiles, segments, and tiles to sum up.
+
+    parts: CTAs, or clusters, that work on one tile.
+    """
+
+    k_tiles: int
+    segments: int
+    sums: int = 0
+    parts: int = 1
+
+
+def pays_to_divide(spec: GemmSpec, m: int, n: int, k: int, chip: Target) -> bool:
+    """Whether a spec is worth a try: one that divides K is where whole tiles leave CTAs idle, or too few of them work.
+
+    split_k: as many parts as there are CTAs for, of two K tiles or more. stream_k: more than 2 % of the waves is idle.
+    """
+    workers, tiles = _workers(spec, chip.sm_count), _tiles(spec, m, n)
+    if spec.scheduler.split_k > 1:
+        parts = spec.scheduler.split_k
+        return tiles * parts <= workers and 2 * parts <= -(-k // spec.tile.k)
+    return not spec.scheduler.stream_k or tiles < 0.98 * workers * -(-tiles // workers)
+
+
+def _workers(spec: GemmSpec, ctas: int) -> int:
+    return max(ctas // spec.cluster_ctas, 1)
+
+
+def _tiles(spec: GemmSpec, m: int, n: int) -> int:
+    return -(-m // spec.cluster_tile.m) * -(-n // spec.cluster_tile.n)
+
+
+def _load(spec: GemmSpec, tiles: int, k_tiles: int, workers: int) -> _Load:
+    """As ptxgen/steps/segments.py deals them out."""
+    if spec.scheduler.stream_k:
+        whole = max((tiles - 1) // workers, 1) - 1
+        dealt = (tiles - whole * workers) * k_tiles
+        parts = min(workers, dealt)
+        share = -(-dealt // parts)
+        if dealt == parts * share and share % k_tiles == 0:
+            return _Load(whole * k_tiles + share, whole + share // k_tiles)
+        return _Load(whole * k_tiles + share, whole + -(-share // k_tiles), 1, 1 + -(-k_tiles // share))
+    parts = min(spec.scheduler.split_k, k_tiles, workers)
+    waves = -(-tiles * parts // workers)
+    return _Load(waves * -(-k_tiles // parts), waves, -(-waves // parts), parts)
+
+
+def _sums_clocks(spec: GemmSpec, costs: Costs, others: int) -> float:
+    """One CTA stores its sum and raises a flag; another sees it, and adds the sums of `others`, one after the other."""
+    if not others:
+        return 0.0
+    once = costs.tma_load.at(4.0 * spec.tile.m * spec.tile.n)
+    return (1 + others) * once + costs.tma_load.at(0.0)
 
 
 def _multiply_clocks(spec: GemmSpec, costs: Costs) -> float:

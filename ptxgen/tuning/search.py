@@ -20,6 +20,7 @@ from ptxgen.hardware.targets import Target
 from ptxgen.spec import GemmSpec
 from ptxgen.tuning.best import ranking
 from ptxgen.tuning.candidates import variations
+from ptxgen.tuning.model import pays_to_divide
 from ptxgen.tuning.table import Entry, Problem, changed, spec_json
 
 FINALISTS = 4
@@ -119,14 +120,14 @@ class Result:
 
 
 def contestants(problem: Problem, target: str, chip: Target, limit: int) -> tuple[Contestant, ...]:
-    """The `limit` candidates that the model ranks highest for a problem, one of each tile.
+    """The `limit` candidates that the model ranks highest for a problem, one of each tile and division of K.
 
     What else they differ in, clusters among it, is tried on the fastest of them.
     """
     found: list[Contestant] = []
     kinds = set()
     for _, spec in ranking(problem, target, chip):
-        kind = spec.step, spec.tile, spec.consumer_tiles
+        kind = spec.step, spec.tile, spec.consumer_tiles, spec.scheduler.split_k, spec.scheduler.stream_k
         if kind not in kinds:
             found.append(Contestant(spec=spec))
         kinds.add(kind)
@@ -239,7 +240,8 @@ def _take_turns(arena: Arena, left: Sequence[Result]) -> None:
 def _variations(contestant: Contestant, problem: Problem, chip: Target) -> list[Contestant]:
     """Other choices that the model does not rank, one at a time; and the fewest CTAs that need no more waves."""
     spec = contestant.spec
-    found = [Contestant(spec=other) for other in variations(spec)]
+    others = (other for other in variations(spec) if pays_to_divide(other, *problem.extents, chip))
+    found = [Contestant(spec=other) for other in others]
     tile = spec.cluster_tile
     units = -(-problem.m // tile.m) * -(-problem.n // tile.n)
     workers = chip.sm_count // spec.cluster_ctas

@@ -55,6 +55,8 @@ class FakeDriver:
         self._functions: dict[int, tuple[Any, int]] = {}  # handle -> entry, context
         self._modules: dict[int, tuple[str, int]] = {}
         self.events: dict[int, int] = {}
+        self.captures: dict[int, int] = {}  # stream -> id of its capture
+        self.capture_mode = bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL
 
     def __getattr__(self, name: str) -> Any:
         if re.match(r"cu[A-Z]", name) is None:
@@ -143,6 +145,9 @@ class FakeDriver:
     # -- memory
 
     def _cuMemAlloc(self, size: int) -> Any:
+        relaxed = self.capture_mode == bindings.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_RELAXED
+        if self.captures and not relaxed:
+            return R.CUDA_ERROR_STREAM_CAPTURE_UNSUPPORTED, None
         if size > self.free_bytes:
             return R.CUDA_ERROR_OUT_OF_MEMORY, None
         buffer = ctypes.create_string_buffer(size + 256)
@@ -202,6 +207,18 @@ class FakeDriver:
 
     def _cuMemsetD32Async(self, address: Any, value: int, count: int, stream: Any) -> None:
         ctypes.c_uint32.from_address(int(address)).value = value
+
+    def _cuStreamIsCapturing(self, stream: Any) -> Any:
+        kinds = bindings.CUstreamCaptureStatus
+        active = int(stream) in self.captures
+        return kinds.CU_STREAM_CAPTURE_STATUS_ACTIVE if active else kinds.CU_STREAM_CAPTURE_STATUS_NONE
+
+    def _cuStreamGetCaptureInfo(self, stream: Any) -> tuple[Any, ...]:
+        return OK, self._cuStreamIsCapturing(stream), self.captures.get(int(stream), 0), None
+
+    def _cuThreadExchangeStreamCaptureMode(self, mode: Any) -> Any:
+        before, self.capture_mode = self.capture_mode, mode
+        return before
 
     def _cuStreamWaitEvent(self, stream: Any, event: Any, flags: int) -> None:
         self.waits.append((self.events[int(event)], int(stream)))

@@ -94,6 +94,24 @@ def test_the_stream_of_a_thread_is_its_own(gpu: tuple[Any, CudaDevice]) -> None:
     assert mine == again != other
 
 
+def test_a_captured_graph_has_its_own(gpu: tuple[Any, CudaDevice]) -> None:
+    """It may be replayed beside the stream on which it was captured; capturing allocates without being part of it."""
+    fake, device = gpu
+    launch = prepared(device, kernel_of(device, stream_k=True))
+    launch.launch(5)
+    for capture in (31, 32):
+        fake.captures[5] = capture
+        launch.launch(5)
+        launch.launch(5)
+        assert fake.capture_mode.name.endswith("_GLOBAL")
+        fake.captures.clear()
+    launch.launch(5)
+    before, one, again, other, _, after = (scratch_of(each) for each in fake.launches)
+    assert before == after
+    assert one == again
+    assert len({before, one, other}) == 3
+
+
 def test_all_must_run_at_once(gpu: tuple[Any, CudaDevice]) -> None:
     fake, device = gpu
     spec = ptxgen.step(10, target="sm_90a").replace(cluster=(2, 1, 1), scheduler={"stream_k": True})

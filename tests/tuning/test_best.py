@@ -8,6 +8,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,7 +19,7 @@ from ptxgen.hardware.targets import TARGETS, target
 from ptxgen.review.predict import predict
 from ptxgen.steps import STEPS
 from ptxgen.tuning.candidates import AXES, candidates, variations
-from ptxgen.tuning.model import estimate
+from ptxgen.tuning.model import estimate, pays_to_divide
 from ptxgen.tuning.table import Entry, Problem, Table, find_table, load_table, parse_table
 
 H200 = target("sm_90a")
@@ -77,6 +78,48 @@ def test_fewer_sms_take_longer() -> None:
     part = replace(H200, sm_count=66)
     assert estimate(spec, 4096, 4096, 4096, chip=part).waves == 8
     assert estimate(spec, 4096, 4096, 4096).waves == 4
+
+
+def test_divided_tiles() -> None:
+    """64 tiles of 16 K tiles on 132 SMs: in two parts they take half the K tiles, and the sums."""
+    spec = ptxgen.step(10, target="sm_90a").replace(tile={"m": 128, "n": 128}, pipe_depth=4)
+    whole, split, stream = (
+        estimate(spec.replace(scheduler=scheduler), 1024, 1024, 1024)
+        for scheduler in ({}, {"split_k": 2}, {"stream_k": True})
+    )
+    assert (whole.wave_efficiency, split.wave_efficiency) == pytest.approx((64 / 132, 128 / 132))
+    assert stream.wave_efficiency == pytest.approx(64 * 16 / (132 * 8))
+    saved = 8 * whole.k_tile
+    assert whole.clocks - saved < split.clocks < whole.clocks
+    assert not whole.divided and split.divided and stream.divided
+    many = [estimate(spec.replace(scheduler=s), 8192, 8192, 8192) for s in ({}, {"split_k": 2})]
+    assert many[0].clocks < many[1].clocks
+
+
+def test_whole_tiles_are_not_dealt_out() -> None:
+    """A whole number of waves, or two: the tiles are the CTAs' own, as without stream-K."""
+    spec = ptxgen.step(10, target="sm_90a")
+    for rows in (132, 264):
+        m, n = 128 * rows, 256
+        stream = estimate(spec.replace(scheduler={"stream_k": True}), m, n, 640)
+        assert stream.clocks == estimate(spec, m, n, 640).clocks
+        assert stream.wave_efficiency == 1
+
+
+@pytest.mark.parametrize(
+    ("scheduler", "size", "worth"),
+    [
+        ({"split_k": 2}, (1024, 1024, 1024), True),
+        ({"split_k": 4}, (1024, 1024, 1024), False),  # 256 parts for 132 SMs
+        ({"split_k": 2}, (1024, 1024, 192), False),  # three K tiles
+        ({"stream_k": True}, (1024, 1024, 1024), True),
+        ({"stream_k": True}, (128 * 12, 128 * 11, 1024), False),  # 132 tiles
+        ({}, (1024, 1024, 1024), True),
+    ],
+)
+def test_what_is_worth_a_try(scheduler: dict[str, Any], size: tuple[int, int, int], worth: bool) -> None:
+    spec = ptxgen.step(10, target="sm_90a").replace(tile={"m": 128, "n": 128}, scheduler=scheduler)
+    assert pays_to_divide(spec, *size, H200) is worth
 
 
 def test_what_the_estimate_is_made_of() -> None:

@@ -65,11 +65,13 @@ def times(base: float = 1e-3) -> Callable[[Contestant], float]:
     originals = [contestant.spec for contestant in first()]
 
     def kind(spec: ptxgen.GemmSpec) -> object:
-        return spec.step, spec.tile, spec.consumer_tiles
+        return spec.step, spec.tile, spec.consumer_tiles, spec.scheduler.split_k, spec.scheduler.stream_k
 
     order = [kind(spec) for spec in originals]
 
     def time(contestant: Contestant) -> float:
+        if kind(contestant.spec) not in order:  # a variation in how K is divided
+            return 2 * base
         place = order.index(kind(contestant.spec))
         varied = 1.0 if contestant.spec == originals[place] and contestant.grid is None else 1.001
         if contestant.spec == originals[place].replace(scheduler={"group": 4}):
