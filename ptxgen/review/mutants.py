@@ -84,6 +84,11 @@ def _delete_wait(lines: list[str], place: _Place) -> None:
     lines[place.index + 1] = ""
 
 
+def _delete_look(lines: list[str], place: _Place) -> None:
+    """A load of a flag, the comparison and the branch back to it."""
+    lines[place.index : place.index + 3] = ["", "", ""]
+
+
 def _delete_barrier(lines: list[str], place: _Place) -> None:
     """An arrive, and the wait if that comes next."""
     lines[place.index] = ""
@@ -195,6 +200,18 @@ def _deletion(place: _Place) -> Iterator[_Edit]:
     yield "deleted", _delete
 
 
+def _releases(place: _Place) -> Iterator[_Edit]:
+    yield "deleted", _delete
+    yield "relaxed", _replace(".release", ".relaxed")
+    yield "of the CTA only", _replace(".gpu", ".cta")
+
+
+def _acquires(place: _Place) -> Iterator[_Edit]:
+    yield "deleted", _delete_look
+    yield "relaxed", _replace(".acquire", ".relaxed")
+    yield "of the CTA only", _replace(".gpu", ".cta")
+
+
 def _inits(place: _Place) -> Iterator[_Edit]:
     count = place.operands.rpartition(",")[2].strip()
     yield "deleted", _delete
@@ -208,6 +225,9 @@ _EDITS: tuple[tuple[str, Callable[[_Place], Iterator[_Edit]]], ...] = (
     (r"mbarrier\.init", _inits),
     (r"tcgen05\.commit", _commits),
     (r"barrier\.cluster", _cluster_barriers),
+    (r"st\.release\.gpu", _releases),
+    (r"ld\.acquire\.gpu", _acquires),
+    (r"st\.relaxed|bar\.warp\.sync", _deletion),
     (r"bar\.sync|barrier\.sync", _barriers),
     (r"cp\.async\.bulk\.wait_group", _bulk_waits),
     (r"wgmma\.wait_group|cp\.async\.wait_group", _group_waits),

@@ -24,7 +24,7 @@ from pathlib import Path
 from ptxgen.checker import RULES
 from ptxgen.files import write_file
 from ptxgen.review.mutants import Mutant, mutants
-from ptxgen.review.mutations import Examination, Outcome
+from ptxgen.review.mutations import DAMAGE, Examination, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
 _TEXT_LIMIT = 90
@@ -88,6 +88,9 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"cp\.async\.bulk\.commit_group", r"", ("source-overwritten-in-flight", "exit-with-pending-async")),
     (r"wgmma\.", r"", ("wgmma-register-hazard", "stage-released-early")),
     *((rf"bar\.sync.*({purpose})", r"", rules) for purpose, rules in _BARRIERS),
+    (r"st\.release", r"deleted", ("deadlock",)),
+    (r"st\.release|ld\.acquire|bar\.warp\.sync", r"", ("global-race",)),
+    (r"st\.relaxed", r"", (DAMAGE,)),
     (r"barrier\.cluster\.arrive.*the mbarriers", r"relaxed", ("smem-race",)),
     (r"barrier\.cluster\.arrive", r"relaxed", ("relaxed-barrier-before-exit",)),
     (
@@ -200,7 +203,7 @@ def judge(mutant: Mutant, outcome: Outcome, kernel: str) -> Row:
     else:
         matching = (w for what, how, w in _EXPECTED if re.match(what, opcode) and re.search(how, mutant.mutation))
         wanted = next(matching, ())
-        found = {*outcome.errors, *outcome.warnings}
+        found = {*outcome.errors, *outcome.warnings, *([DAMAGE] if outcome.damage else [])}
         if not wanted:
             wrong = "nothing is known of what the instruction is for, nor so which rule has to be found"
         elif found.isdisjoint(wanted):

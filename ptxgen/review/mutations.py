@@ -15,6 +15,7 @@ from ptxgen.errors import LaunchError
 from ptxgen.review.mutants import Mutant, mutants
 from ptxgen.toolchain import ptx_target
 
+DAMAGE = "memory beside the results"
 _SCHEDULES = ("eager", "late", "random")
 _BUDGET = 300_000
 """Warp instructions for a cluster; the largest kernel needs a tenth of it at these sizes."""
@@ -22,17 +23,18 @@ _BUDGET = 300_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outcome:
-    """What the runs of a mutant found: the rules broken, those of the checker first, and whether
-    numbers were wrong."""
+    """What the runs of a mutant found: the rules broken, those of the checker first, whether numbers were wrong, and
+    whether memory beside the results was left as it must not be."""
 
     errors: tuple[str, ...] = ()
     warnings: tuple[str, ...] = ()
     wrong_numbers: bool = False
+    damage: bool = False
 
     @property
     def harmless(self) -> bool:
         """Whether nothing noticed."""
-        return not self.errors and not self.warnings and not self.wrong_numbers
+        return not self.errors and not self.warnings and not self.wrong_numbers and not self.damage
 
     def joined(self, other: Outcome) -> Outcome:
         """What either has found."""
@@ -41,12 +43,15 @@ class Outcome:
             errors=tuple(sorted(errors, key=lambda rule: RULES[rule].found_by == "machine")),
             warnings=tuple(dict.fromkeys((*self.warnings, *other.warnings))),
             wrong_numbers=self.wrong_numbers or other.wrong_numbers,
+            damage=self.damage or other.damage,
         )
 
     def __str__(self) -> str:
         words = [*self.errors, *(f"{rule} (warning)" for rule in self.warnings)]
         if self.wrong_numbers and not self.errors:
             words.append("wrong numbers")
+        if self.damage and not self.errors:
+            words.append(DAMAGE)
         return ", ".join(words)
 
 
@@ -76,7 +81,7 @@ class Examination:
         found = Outcome()
         for case in self._cases(kernel):
             found = found.joined(_outcome(run_case(kernel, case)))
-            if enough(found) if enough is not None else found.errors or found.wrong_numbers:
+            if enough(found) if enough is not None else found.errors or found.wrong_numbers or found.damage:
                 break
         return found
 
@@ -94,8 +99,12 @@ class Examination:
 
 
 def _outcome(run: Run) -> Outcome:
-    wrong = bool(run.report.guard_damage) or (run.comparison is not None and not run.comparison.matches)
-    return Outcome(errors=_rules(run, "error"), warnings=_rules(run, "warning"), wrong_numbers=wrong)
+    return Outcome(
+        errors=_rules(run, "error"),
+        warnings=_rules(run, "warning"),
+        wrong_numbers=run.comparison is not None and not run.comparison.matches,
+        damage=bool(run.report.guard_damage),
+    )
 
 
 def _rules(run: Run, severity: str) -> tuple[str, ...]:

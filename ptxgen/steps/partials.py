@@ -19,7 +19,7 @@ from ptxgen.steps.segments import Segments
 
 _GROUP = "partial sums"
 _VECTOR = 4
-_BATCH = 4
+_BATCH = 16
 """Vectors that are asked for before the first is needed."""
 _VECTOR_BYTES = 16
 _FLAG_BYTES = 4
