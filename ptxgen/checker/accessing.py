@@ -8,6 +8,7 @@ from ptxgen.checker import exits, phases
 from ptxgen.checker.clocks import members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
+from ptxgen.checker.order import Agent
 from ptxgen.emulator import events
 
 _TENSOR_KINDS = TENSOR_MEMORY_ACCESSES | {"mma", "tmem-copy", "tmem-shift"}
@@ -30,6 +31,7 @@ def _operations_access(cluster: Cluster, event: events.Access, shares: Sequence[
     write = event.kind != "read"
     agents = [(event.lanes, share) for share in shares]
     if event.space != "shared":
+        _after_launch_before(cluster, agents, write)
         cluster.globals.access(agents, event.ranges, 0, write)
         if cluster.grid is not None:
             cluster.grid.note(cluster, agents, event.ranges, 0, write)
@@ -56,11 +58,25 @@ def _threads_access(cluster: Cluster, event: events.Access) -> None:
         exits.visits(cluster, event.owner, event)
         cluster.shared[event.owner].access(agents, event.ranges, event.lanes, write)
     else:
+        _after_launch_before(cluster, agents, write)
         cluster.globals.access(agents, event.ranges, event.lanes, write)
         if cluster.grid is not None:
             cluster.grid.note(cluster, agents, event.ranges, event.lanes, write)
     if strong and write:
         _release_location(cluster, event)
+
+
+def _after_launch_before(cluster: Cluster, agents: Sequence[tuple[int, Agent]], write: bool) -> None:
+    """Global memory is the launch's before until that has ended."""
+    before = cluster.launch_before
+    if before is None:
+        return
+    for _, agent in agents:
+        clock = agent.clock if isinstance(agent, Operation) else agent.view.clock
+        if clock.done & before.bit:
+            cluster.provenance.need(before, agent.warp)
+        elif not (isinstance(agent, Operation) and agent.kind == "prefetch"):
+            cluster.findings.grid_not_awaited(cluster, agent, write)
 
 
 def _place(event: events.Access) -> tuple[str, int, int]:

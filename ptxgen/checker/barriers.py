@@ -46,6 +46,8 @@ class Mbarrier:
     """Stands for the initialisation once fence.mbarrier_init has released it: relaxed synchronisation passes it on."""
     phase: int = 0
     pending: int = 0
+    ended_at: int = 0
+    """The number of the last arrival that ended a phase, among all events."""
     phase_lines: set[int] = field(default_factory=set)
     published_path: int = 0
     seen: dict[int, Observation] = field(default_factory=dict)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any
 
 from ptxgen.checker import accessing, phases, synchronising
@@ -33,6 +34,7 @@ _HANDLERS: dict[type[events.Event], Callable[[Cluster, Any], None]] = {
     events.Fence: synchronising.fence,
     events.WaitGroup: synchronising.wait_group,
     events.Commit: synchronising.commit,
+    events.GridWait: synchronising.grid_wait,
     events.WarpExit: synchronising.warp_exit,
 }
 
@@ -64,6 +66,7 @@ class Checker:
         self._grid = Grid(self._findings) if shares_global else None
         self._clusters: dict[int, Cluster] = {}
         self._current: Cluster | None = None
+        self._dependent = any("griddepcontrol." in line.partition("//")[0] for line in lines)
         self._usage = usage if usage is not None else Usage()
 
     def on_event(self, event: events.Event) -> None:
@@ -79,10 +82,12 @@ class Checker:
     def _enter(self, unit: int) -> Cluster:
         last = self._current
         if last is not None and last.ended:
-            self._clusters.pop(last.number).release()
+            _release(self._clusters.pop(last.number))
         cluster = self._clusters.get(unit)
         if cluster is None:
             cluster = self._clusters[unit] = Cluster(unit, self._shape, self._paths, self._findings, self._grid)
+            if self._dependent:
+                cluster.depends()
         self._current = cluster
         return cluster
 
@@ -93,9 +98,9 @@ class Checker:
             self._grid.judge()
         self._usage.ran(self._paths.ran_lines)
         self._usage.need(self._paths.ran_lines if self._paths.full else self._paths.needed_lines)
-        kept = [one for one in reported if not (one.rule == "deadlock" and self._explained(one))]
+        kept = _once([one for one in reported if not (one.rule == "deadlock" and self._explained(one))])
         while self._clusters:
-            self._clusters.popitem()[1].release()
+            _release(self._clusters.popitem()[1])
         self._current = None
         told = {(one.rule, one.line) for one in kept}
         return (*kept, *(one for one in self._findings.all() if (one.rule, one.line) not in told))
@@ -103,3 +108,26 @@ class Checker:
     def _explained(self, deadlock: Finding) -> bool:
         cluster = self._clusters.get(deadlock.unit)
         return cluster is not None and explain(cluster, deadlock)
+
+
+def _once(reported: Sequence[Finding]) -> list[Finding]:
+    """What the machine says of one line by one rule, CTA after CTA, as the first says it, and how often."""
+    times: dict[tuple[str, int | None], int] = {}
+    first: list[Finding] = []
+    for one in reported:
+        key = one.rule, one.line
+        if one.line is None or key not in times:
+            first.append(one)
+        times[key] = times.get(key, 0) + 1
+    return [
+        replace(one, message=f"{one.message}\n  seen {times[one.rule, one.line]} times")
+        if one.line is not None and times[one.rule, one.line] > 1
+        else one
+        for one in first
+    ]
+
+
+def _release(cluster: Cluster) -> None:
+    if cluster.ended:
+        phases.left_open(cluster)
+    cluster.release()

@@ -72,9 +72,16 @@ class Cluster:
         self.mbarriers: dict[tuple[int, int], Mbarrier] = {}
         self.visitors = [Visitors() for _ in range(shape.ctas)]
         self.meetings: dict[object, Meeting] = {}
+        self.launch_before: Observation | None = None
+        """That the launch before has ended, where this one may begin earlier: griddepcontrol.wait learns it."""
         self.met: dict[int, int] = {}
         """Warp -> the path of its last cluster barrier."""
         self.locations: dict[tuple[str, int, int], Clock] = {}
+
+    def depends(self) -> None:
+        """The launch may begin before the one ahead of it has ended."""
+        self.launch_before = Observation(len(self.facts), 0, 0, 0)
+        self.facts.append(self.launch_before)
 
     @property
     def ended(self) -> bool:

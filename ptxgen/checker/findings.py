@@ -355,6 +355,50 @@ class Findings:
         barrier.missed.add(cluster.warp(event).number)
         self._add("phase-overrun", cluster, cluster.warp(event), event.line, 0, message)
 
+    def in_two_phases(self, cluster: Cluster, barrier: Mbarrier, event: Event) -> None:
+        """An arrive of several lanes, of which the lanes before these have ended a phase."""
+
+        def message() -> str:
+            return (
+                f"warp {event.warp} arrives on {barrier.place}: {self.source.quote(event.line)}\n"
+                f"  some of its lanes end phase {barrier.phase - 1}, those from {lanes_text(event.lanes)} on arrive in"
+                f" phase {barrier.phase}, which nobody can have waited for\n"
+                f"  {self._initialised(cluster, barrier)}, with {barrier.count} arrivals\n"
+                "  missing: a count that all lanes which arrive fit into"
+            )
+
+        self._add("arrive-in-two-phases", cluster, cluster.warp(event), event.line, barrier.init_line, message)
+
+    def left_open(self, cluster: Cluster, barrier: Mbarrier) -> None:
+        """All CTAs of the cluster have ended, and a phase has some of its arrivals."""
+        line = max(barrier.phase_lines)
+
+        def message() -> str:
+            return (
+                f"the CTA ends, and phase {barrier.phase} of {barrier.place} has {barrier.count - barrier.pending} of"
+                f" {barrier.count} arrivals: {self._lines(barrier.phase_lines)}\n"
+                f"  {self._initialised(cluster, barrier)}\n"
+                "  missing: a count that is the number of arrivals of each phase"
+            )
+
+        warp = cluster.warps[barrier.owner * cluster.shape.warps_per_cta]
+        self._add("phase-left-open", cluster, warp, line, barrier.init_line, message)
+
+    # -- launches --------------------------------------------------------------------------------
+
+    def grid_not_awaited(self, cluster: Cluster, agent: Agent, writes: bool) -> None:
+        """An access to global memory by one that does not know that the launch before has ended."""
+
+        def message() -> str:
+            return (
+                f"{self._who(cluster, agent)} {_does(agent, writes)} global memory: {self.source.quote(agent.line)}\n"
+                "  the kernel before may still write there, or read: a kernel with griddepcontrol is taken to begin"
+                " before that one has ended\n"
+                "  missing: griddepcontrol.wait by this thread before it, or by one that synchronises with it"
+            )
+
+        self._add("missing-grid-wait", cluster, cluster.warps[agent.warp], agent.line, 0, message)
+
     def bytes_mismatch(self, cluster: Cluster, barrier: Mbarrier, warp: Warp, line: int, state: str) -> None:
         """An mbarrier on which all have arrived and the bytes do not add up, so that the launch hangs."""
 

@@ -84,6 +84,8 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
     if operation is not None:
         _gather(cluster, barrier, operation)
     elif not event.async_id:
+        if event.continued and barrier.ended_at == cluster.now - 1:
+            cluster.findings.in_two_phases(cluster, barrier, event)
         _use(cluster, barrier, event, warp)
         exits.visits(cluster, event.owner, event)
         brought = cluster.released(warp, event.lanes, event.order)
@@ -101,7 +103,15 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
     if event.expect_bytes:
         note_transfer(barrier.expected, event.line, event.expect_bytes)
     if event.completed:
+        barrier.ended_at = cluster.now
         _end_phase(cluster, barrier, event)
+
+
+def left_open(cluster: Cluster) -> None:
+    """The cluster has ended, and nothing is pending: no phase should have begun."""
+    for barrier in cluster.mbarriers.values():
+        if barrier.pending != barrier.count:
+            cluster.findings.left_open(cluster, barrier)
 
 
 def _gather(cluster: Cluster, barrier: Mbarrier, operation: Operation) -> None:

@@ -246,6 +246,16 @@ def commit(cluster: Cluster, event: events.Commit) -> None:
     cluster.synchronises(cluster.warp(event), event.line)
 
 
+def grid_wait(cluster: Cluster, event: events.GridWait) -> None:
+    before = cluster.launch_before
+    assert before is not None, "a kernel with griddepcontrol depends on the launch before"
+    warp = cluster.warp(event)
+    cluster.synchronises(warp, event.line)
+    before.paths.setdefault(warp.number, cluster.paths.of_line(event.line))
+    for view in warp.change(event.lanes):
+        view.clock = view.clock.with_operations(before.bit, 0)
+
+
 def warp_exit(cluster: Cluster, event: events.WarpExit) -> None:
     warp = cluster.warp(event)
     warp.live &= ~event.lanes

@@ -43,6 +43,7 @@ DEFAULT_BUDGET = 5_000_000
     metavar="INSTRUCTIONS",
     help="Warp instructions after which a cluster is given up as undecided.",
 )
+@click.option("--strict", is_flag=True, help="Warnings count: exit code 1 for them, too.")
 @click.option("--json", "as_json", is_flag=True, help="Print everything as JSON.")
 def verify(
     file: Path | None,
@@ -61,6 +62,7 @@ def verify(
     timeout_seconds: float,
     policies: tuple[str, ...],
     budget: int,
+    strict: bool,
     as_json: bool,
 ) -> None:
     """Execute a kernel at small sizes, under several schedules of its asynchronous work, and report every
@@ -68,7 +70,8 @@ def verify(
 
     The sizes are those of the launch description, or the one given by -m, -n and -k; a persistent kernel
     also runs with grids of 1 and 2 clusters. On a GPU (--device) only wrong numbers show. Exit code 1 if
-    anything was found, 2 if something could not be decided. docs/checker.md explains every rule.
+    anything was found (of warnings: with --strict), 2 if something could not be decided. docs/checker.md
+    explains every rule.
     """
     open_on = partial(
         open_device,
@@ -97,7 +100,7 @@ def verify(
         click.echo(json.dumps(_json(kernel, runs, idle, emulated), indent=2))
     else:
         _conclude(kernel, runs, idle, emulated)
-    if any(not run.clean and not run.undecided for run in runs):
+    if any(not run.clean and not run.undecided for run in runs) or (strict and _warnings(runs)):
         raise click.exceptions.Exit(EXIT_NO)
     if any(run.undecided for run in runs):
         raise click.exceptions.Exit(EXIT_ERROR)
@@ -133,7 +136,14 @@ _HEADER = f"{'':9}  {'M':>6} {'N':>6} {'K':>6}  {'grid':>8}  {'schedule':8}  {'C
 
 
 def _verdict(run: Run) -> str:
-    return "undecided" if run.undecided else "ok" if run.clean else "FAIL"
+    if run.undecided or not run.clean:
+        return "undecided" if run.undecided else "FAIL"
+    return "warnings" if run.report.findings else "ok"
+
+
+def _warnings(runs: list[Run]) -> int:
+    """How many warnings there are, by rule and line."""
+    return len({_key(one) for run in runs for one in run.report.findings if one.severity == "warning"})
 
 
 def _show(run: Run, earlier: list[Run]) -> None:
@@ -175,7 +185,9 @@ def _conclude(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emul
     schedules = ", ".join(dict.fromkeys(run.case.policy for run in runs))
     found = sum(not run.clean and not run.undecided for run in runs)
     undecided = sum(run.undecided for run in runs)
-    verdict = f"{found} with findings" if found else "nothing found"
+    warnings = _warnings(runs)
+    told = f"{warnings} warning{'s' * (warnings > 1)}" if warnings else ""
+    verdict = ", ".join(filter(None, (f"{found} with findings" if found else "", told))) or "nothing found"
     if undecided:
         verdict += f", {undecided} undecided (which is no pass: give a larger --budget)"
     counted = f", {instructions:,} warp instructions" if instructions else ""
@@ -192,6 +204,7 @@ def _json(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emulated
     return {
         "kernel": kernel.name,
         "clean": all(run.clean for run in runs),
+        "warnings": _warnings(runs),
         "undecided": any(run.undecided for run in runs),
         "numbers_checked": kernel.description.expect is not None,
         "races_checked": emulated,

@@ -172,7 +172,7 @@ class MbarrierInval(Event):
 class MbarrierArrive(Event):
     """`count` arrivals and `expect_bytes` in the given phase; `completed`: the phase ended with it.
     `dropped` counts arrivals taken from the later phases. async_id: an arrive by tcgen05.commit or
-    cp.async."""
+    cp.async. `continued`: lower lanes have arrived by the same execution of the instruction."""
 
     barrier: int
     owner: int = 0
@@ -183,6 +183,7 @@ class MbarrierArrive(Event):
     completed: bool = False
     async_id: int = 0
     order: str = "release.cta"
+    continued: bool = False
 
 
 @dataclass(slots=True, kw_only=True)
@@ -302,6 +303,11 @@ class WaitGroup(Event):
     pending: int
     covered: tuple[int, ...]
     read_only: bool = False
+
+
+@dataclass(slots=True, kw_only=True)
+class GridWait(Event):
+    """griddepcontrol.wait: the launch before is complete and visible."""
 
 
 @dataclass(slots=True, kw_only=True)

@@ -216,6 +216,8 @@ def _inits(place: _Place) -> Iterator[_Edit]:
     count = place.operands.rpartition(",")[2].strip()
     yield "deleted", _delete
     yield "one arrival more", _replace(f", {count};", f", {int(count) + 1};")
+    if int(count) > 1:  # no mbarrier counts 0
+        yield "one arrival fewer", _replace(f", {count};", f", {int(count) - 1};")
 
 
 _EDITS: tuple[tuple[str, Callable[[_Place], Iterator[_Edit]]], ...] = (
@@ -232,5 +234,6 @@ _EDITS: tuple[tuple[str, Callable[[_Place], Iterator[_Edit]]], ...] = (
     (r"cp\.async\.bulk\.wait_group", _bulk_waits),
     (r"wgmma\.wait_group|cp\.async\.wait_group", _group_waits),
     (r"tcgen05\.(alloc|dealloc|relinquish_alloc_permit|fence|wait)", _deletion),
+    (r"griddepcontrol\.", _deletion),
     (r"(fence|wgmma\.(fence|commit_group)|cp\.async(\.bulk)?\.commit_group)\b", _deletion),
 )

@@ -67,6 +67,14 @@ _BARRIERS: tuple[tuple[str, Sequence[str]], ...] = (
 _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"mbarrier\.init", r"deleted", ("barrier-not-initialised",)),
     (r"mbarrier\.init", r"one arrival more", ("deadlock",)),
+    (r"mbarrier\.init.*turn\[", r"one arrival fewer", ("phase-left-open",)),
+    (r"mbarrier\.init.*(acc_empty|answer_read)", r"one arrival fewer", ("arrive-in-two-phases",)),
+    (
+        r"mbarrier\.init",
+        r"one arrival fewer",
+        ("arrive-in-two-phases", "phase-overrun", "stage-released-early", "exit-with-pending-async"),
+    ),
+    (r"griddepcontrol\.wait", r"", ("missing-grid-wait",)),
     (r"mbarrier\.arrive\.expect_tx", r"16 bytes more", ("tx-count-mismatch",)),
     (r"mbarrier\.arrive\.expect_tx.*the answer", r"bytes", ("uninitialised-read",)),
     (r"mbarrier\.arrive\.expect_tx", r"16 bytes fewer", ("tx-count-mismatch",)),
@@ -112,15 +120,16 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     ),
 )
 """Instruction with its comment and mutation (patterns; the first that fits counts) and the rules of which one has to
-be found. A wait for a cluster's barrier is followed by what the barrier guards: the first use of the other CTA's
-mbarriers, the next arrive, or the end."""
+be found. An mbarrier that counts one arrival fewer lets its waiters go on early; a turn orders the products of two
+warpgroups and no memory, so its last arrivals are only left over. A wait for a cluster's barrier is followed by what
+the barrier guards: the first use of the other CTA's mbarriers, the next arrive, or the end."""
 
 _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
     (
         "",
         r"tcgen05\.relinquish",
         r"deleted",
-        "gives up a right and orders nothing: another CTA on the SM may allocate sooner (PTX ISA 9.1 §9.7.16.7)",
+        "stands in the tutorial's listings, ahead of tcgen05.dealloc; it gives up a right and orders nothing",
     ),
     (
         "",
@@ -156,6 +165,13 @@ _HARMLESS: tuple[tuple[str, str, str, str], ...] = (
         r"\.read added",
         "the end of the grid completes the stores; without .read a thread also waits for what they write to be visible"
         " to it (PTX ISA 9.1 §9.7.9.25.4), and a kernel waits so for its own before it ends",
+    ),
+    (
+        "",
+        r"griddepcontrol\.launch_dependents",
+        r"deleted",
+        "a hint: the end of every CTA says the same, later; what a dependent may rely on is told by its own"
+        " griddepcontrol.wait (PTX ISA 9.1 §9.7.13.13)",
     ),
     (
         r"sm_90a/step[456]",
@@ -240,8 +256,9 @@ found: rules of [checker.md](checker.md). A rule marked "(warning)" is defined a
 `python -m ptxgen.review.mutation_table`; `--check` runs it all again.
 
 "deleted" takes the instruction away (of a wait: the test and the branch back); "parity flipped" asks for the
-other phase; "barrier of the next stage" is eight bytes further; "of the warp only" puts `bar.warp.sync` in its
-place; "plain arrive instead" puts `mbarrier.arrive` where `tcgen05.commit` was.
+other phase; "one arrival fewer" is left out where an mbarrier counts one; "barrier of the next stage" is eight
+bytes further; "of the warp only" puts `bar.warp.sync` in its place; "plain arrive instead" puts `mbarrier.arrive`
+where `tcgen05.commit` was.
 """
 
 

@@ -27,6 +27,14 @@ SAMPLE = [
 ]
 
 
+COUNTS = [
+    ("sm_100a/step7.ptx", "mbarrier.init.shared::cta.b64 [%acc_empty]", "arrive-in-two-phases"),
+    ("sm_100a/step9.ptx", "mbarrier.init.shared::cta.b64 [%released]", "phase-overrun"),
+    ("sm_90a/step6.ptx", "mbarrier.init.shared::cta.b64 [%mma_done]", "phase-overrun"),
+    ("sm_90a/step7.ptx", "mbarrier.init.shared::cta.b64 [%released]", "stage-released-early"),
+]
+
+
 @pytest.fixture(scope="module")
 def step6() -> Examination:
     return Examination(STEP6.read_text(), "step6.ptx")
@@ -40,6 +48,26 @@ def test_a_sample_of_step_6(step6: Examination, instruction: str, mutation: str,
     outcome = step6.examine(mutant)
     assert rules <= set(outcome.errors)
     assert mutation_table.judge(mutant, outcome, "sm_100a/step6.ptx").wrong == ""
+
+
+@pytest.mark.parametrize(("kernel", "instruction", "rule"), COUNTS)
+def test_an_mbarrier_that_counts_one_arrival_too_few_is_found(kernel: str, instruction: str, rule: str) -> None:
+    examination = Examination((ROOT / "generated" / kernel).read_text(), kernel)
+    mutant = next(
+        one
+        for one in examination.mutants()
+        if one.instruction.startswith(instruction) and one.mutation == "one arrival fewer"
+    )
+    outcome = examination.examine(mutant, enough=lambda found: rule in found.errors)
+    assert rule in outcome.errors
+    assert "phase-left-open" in outcome.warnings or rule == "phase-overrun"
+
+
+@pytest.mark.parametrize("kernel", ["sm_100a/step10_direct.ptx", "sm_90a/step10.ptx"])
+def test_a_kernel_waits_for_the_one_before(kernel: str) -> None:
+    examination = Examination((ROOT / "generated" / kernel).read_text(), kernel)
+    mutant = next(one for one in examination.mutants() if one.instruction.startswith("griddepcontrol.wait"))
+    assert "missing-grid-wait" in examination.examine(mutant).errors
 
 
 def test_lines_keep_their_numbers(step6: Examination) -> None:

@@ -67,6 +67,29 @@ def test_broken_rules_are_findings(naive_file: Write, capsys: pytest.CaptureFixt
     assert path.read_text().splitlines()[finding["line"] - 1].strip() == "ld.global.b16 %half, [%a];"
 
 
+def test_warnings_are_counted_once_a_line_and_fail_where_they_are_to(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Without its tcgen05.wait::ld, four warps of each of nine CTAs use what has not been waited for."""
+    lines = ptxgen.emit(ptxgen.step(4)).split("\n")
+    at = next(number for number, line in enumerate(lines) if line.strip().startswith("tcgen05.wait::ld"))
+    lines[at] = ""
+    path = tmp_path / "edited.ptx"
+    path.write_text("\n".join(lines))
+    command = ["verify", str(path), "-m", "300", "-n", "300", "-k", "8", "--workers", "1", "--policy", "eager"]
+    assert run(command) == 0
+    out = capsys.readouterr().out
+    assert out.splitlines()[1].startswith("warnings ")
+    assert out.count("warning missing-wait-ld") == 1
+    assert "seen 9 times" in out
+    assert out.endswith(": 1 warning\n")
+    assert run([*command, "--strict"]) == 1
+    capsys.readouterr()
+    assert run([*command, "--strict", "--json"]) == 1
+    data = json.loads(capsys.readouterr().out)
+    assert data["clean"] and data["warnings"] == 1 and len(data["runs"][0]["findings"]) == 1
+
+
 def test_an_edited_kernel_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Twice the bytes in expect_tx: the barrier's phase never completes, and the bytes say why."""
     text = ptxgen.emit(ptxgen.step(4))

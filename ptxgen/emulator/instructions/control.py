@@ -51,7 +51,16 @@ def nothing(d: Decode) -> Op:
 @instruction("griddepcontrol.launch_dependents", "griddepcontrol.wait")
 def griddepcontrol(d: Decode) -> Op:
     """Launches are in order here: what came before is complete and visible."""
-    return _no_effect
+    if not d.hooks or d.opcode != "griddepcontrol.wait":
+        return _no_effect
+    line = d.line
+
+    def op(r: Registers) -> None:
+        warp = r[0]
+        unit = warp.cta.unit
+        unit.emit(events.GridWait(*unit.where(warp, warp.bits, line)))
+
+    return op
 
 
 @instruction("nanosleep")

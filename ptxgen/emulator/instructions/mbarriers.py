@@ -145,7 +145,8 @@ def arrive(d: Decode) -> Op:
                     for lane in lanes_of(lanes)
                 ]
             for mine, count, tx in counts:
-                _arrive(warp, cta, offset, state, mine, count, tx, drop, hooks, line, order)
+                first = mine & -mine == lanes & -lanes
+                _arrive(warp, cta, offset, state, mine, count, tx, drop, hooks, line, order, continued=not first)
             if out is not None:
                 r[out] = before
 
@@ -154,7 +155,7 @@ def arrive(d: Decode) -> Op:
 
 def _arrive(
     warp: Any, cta: Cta, offset: int, state: Mbarrier, lanes: int, count: int, tx: int, drop: bool, hooks: bool,
-    line: int, order: str,
+    line: int, order: str, *, continued: bool,
 ) -> None:  # fmt: skip
     phase = state.phase
     done = state.arrive_drop(count, tx=tx) if drop else state.arrive(count, tx=tx)
@@ -165,7 +166,7 @@ def _arrive(
         cta.unit.emit(
             events.MbarrierArrive(
                 *cta.unit.where(warp, lanes, line), barrier=offset, owner=cta.rank, count=count, expect_bytes=tx,
-                dropped=count if drop else 0, phase=phase, completed=done, order=order,
+                dropped=count if drop else 0, phase=phase, completed=done, order=order, continued=continued,
             )
         )  # fmt: skip
 
