@@ -10,8 +10,9 @@ from ptxgen.checker import accessing, phases, synchronising
 from ptxgen.checker.clocks import Paths
 from ptxgen.checker.cluster import Cluster, Shape
 from ptxgen.checker.deadlocks import explain
-from ptxgen.checker.findings import Extent, Findings, Source
+from ptxgen.checker.findings import Extent, Findings
 from ptxgen.checker.grid import Grid
+from ptxgen.checker.missing import Source
 from ptxgen.checker.usage import Usage
 from ptxgen.emulator import events
 from ptxgen.emulator.report import Finding

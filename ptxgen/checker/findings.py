@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from ptxgen.checker.operations import BULK_LOADS, MATRIX_KINDS, Observation
+from ptxgen.checker.missing import Source, missing, nearest
+from ptxgen.checker.operations import Observation
 from ptxgen.checker.order import Access, Agent, Verdict
 from ptxgen.checker.rules import RULES, rule_of
 from ptxgen.emulator.report import Finding
@@ -19,28 +20,6 @@ if TYPE_CHECKING:
     from ptxgen.emulator.events import Event
 
 Extent = tuple[int, int, int]
-_TEXT_LIMIT = 110
-
-
-class Source:
-    """The PTX text, for quoting."""
-
-    def __init__(self, lines: Sequence[str]) -> None:
-        self._lines = lines
-
-    def text(self, line: int) -> str:
-        """The instruction on a line: without its comment, and not too long."""
-        if not 1 <= line <= len(self._lines):
-            return ""
-        text = " ".join(self._lines[line - 1].partition("//")[0].split())
-        if len(text) <= _TEXT_LIMIT:
-            return text
-        head, brace, tail = text.partition("{")
-        _, _, end = tail.rpartition("}")
-        return f"{head}{brace}…}}{end}" if brace and len(head) + len(end) < _TEXT_LIMIT else text[:_TEXT_LIMIT] + "…"
-
-    def quote(self, line: int) -> str:
-        return f"`{self.text(line)}` (line {line})"
 
 
 @dataclass(slots=True)
@@ -121,8 +100,8 @@ class Findings:
                     f" {self.source.quote(first.line)}",
                     f"{self._who(cluster, second)} {_does(second, second_writes)} them afterwards:"
                     f" {self.source.quote(second.line)}",
-                    self._nearest(cluster, first, second),
-                    f"missing: {self._missing(cluster, rule, first, second)}",
+                    nearest(cluster, self.source, first, second),
+                    f"missing: {missing(cluster, self.source, rule, first, second)}",
                 )
             )
 
@@ -133,51 +112,6 @@ class Findings:
         place = f"warp {warp.index}" if cluster.shape.ctas == 1 else f"warp {warp.index} of CTA rank {warp.cta}"
         lanes = lanes_text(agent.lanes)
         return f"{place} ({lanes})" if isinstance(agent, Access) else f"the {agent.kind} of {place} ({lanes})"
-
-    def _nearest(self, cluster: Cluster, first: Agent, second: Agent) -> str:
-        mine, theirs = cluster.warps[first.warp], cluster.warps[second.warp]
-        after = next((line for order, line in mine.synchronised if order > first.order), 0)
-        before = next((line for order, line in reversed(theirs.synchronised) if order < second.order), 0)
-        parts = []
-        if after:
-            parts.append(f"after the first, warp {mine.index} next ran {self.source.quote(after)}")
-        if before:
-            parts.append(f"before the second, warp {theirs.index} last ran {self.source.quote(before)}")
-        return "nearest synchronisation: " + ("; ".join(parts) or "none")
-
-    def _missing(self, cluster: Cluster, rule: str, first: Agent, second: Agent) -> str:
-        if rule == "missing-proxy-fence":
-            return f"fence.proxy.async by the threads of line {first.line}, after it and before they synchronise"
-        if rule == "proxy-fence-by-reader":
-            return f"fence.proxy.async by the writing threads (line {first.line}), before they synchronise"
-        if rule == "missing-cluster-scope":
-            return "an arrive of .release.cluster and a wait of .acquire.cluster, on the way from one CTA to the other"
-        if rule == "generic-read-then-async-write":
-            return f"fence.proxy.async by the reading threads (line {first.line}), before they synchronise"
-        mine, theirs = cluster.warps[first.warp], cluster.warps[second.warp]
-        if rule == "missing-tcgen05-fence":
-            after = f"tcgen05.fence::after_thread_sync by warp {theirs.index} after the synchronisation"
-            if isinstance(first, Access) or first.fence_line or first.kind in MATRIX_KINDS:
-                return after
-            return f"tcgen05.fence::before_thread_sync by warp {mine.index} before the synchronisation" + (
-                "" if isinstance(second, Access) else f", and {after}, unless they are there"
-            )
-        if isinstance(first, Access):
-            between = f"after line {first.line} and a wait for it before line {second.line}"
-            return f"a barrier, or an mbarrier arrive {between}"
-        if any(view.clock.read & first.bit for _, view in mine.views(first.lanes)) and mine is not theirs:
-            return f"a barrier, or an mbarrier arrive and wait, from warp {mine.index} to warp {theirs.index}"
-        then = "" if mine is theirs else f", and a barrier from warp {mine.index} to warp {theirs.index}"
-        if first.kind in MATRIX_KINDS and first.commit_line:
-            return f"a wait for the commit of line {first.commit_line} before line {second.line}"
-        if first.kind in MATRIX_KINDS:
-            return f"a commit after line {first.line} and a wait for it before line {second.line}"
-        if first.kind in BULK_LOADS or first.kind == "try-cancel":
-            return f"a wait for the phase of the mbarrier that line {first.line} signals"
-        if first.kind in _WAITS:
-            return f"{_WAITS[first.kind]} after line {first.line}" + then
-        read = ".read" if rule == "source-overwritten-in-flight" else ""
-        return f"cp.async.bulk.wait_group{read} by the thread that issued the copy" + then
 
     def between_clusters(
         self,
@@ -436,10 +370,3 @@ def _does(agent: Agent, writes: bool) -> str:
     if isinstance(agent, Access):
         return agent.verb
     return "writes" if writes else "reads"
-
-
-_WAITS = {
-    "tmem-load": "tcgen05.wait::ld",
-    "tmem-store": "tcgen05.wait::st",
-    "cp-async": "cp.async.wait_group",
-}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -136,6 +137,7 @@ class Memory(ABC):
         flat = raw
         if raw[-1] >= SETS:
             flat = sorted({number for one in raw for number in members(one)})
+        shared = _Shared(members, numbers, raw, lanes)
         for access, found in by_access(flat):
             first: Agent
             if access < 0:
@@ -149,7 +151,7 @@ class Memory(ABC):
                     continue
                 if isinstance(agent, Access) and (first.order == agent.order or first.same_store(agent)):
                     continue  # one instruction, or one value
-                same_lane = _same_lane(members, numbers, raw, lanes, first, agent)
+                same_lane = shared.same_lane(first, agent)
                 among = lane_list(first.lanes) if first.uniform else found
                 verdict = self._judge_first_access(first, among, agent, same_lane)
             if verdict is not ORDERED:
@@ -233,23 +235,38 @@ def lane_list(bits: int) -> list[int]:
     return [lane for lane in range(32) if bits >> lane & 1]
 
 
-def _same_lane(
-    members: Any, numbers: Numbers | None, raw: list[int], lanes: Lanes | None, first: Access, second: Agent
-) -> SameLane:
-    """See order.SameLane. What all lanes of a warp did alike, each did itself."""
+class _Shared:
+    """Which lanes access the cells that a lane of an earlier access was in; worked out when somebody asks."""
 
-    def same(lane: int) -> bool:
-        if not isinstance(second, Access):
-            return False
-        if lanes is None:
-            return second.lanes == 1 << lane or (first.uniform and not second.lanes & ~first.lanes)
-        assert numbers is not None, "a block is accessed as a whole"
-        wanted = [one for one in raw if any(number >> 5 == first.number for number in members(one))]
-        if not first.uniform:
-            wanted = [one for one in wanted if first.number << 5 | lane in members(one)]
-        current = np.broadcast_to(lanes, numbers.shape)[np.isin(numbers, wanted)]
-        if first.uniform:
-            return all(first.lanes >> one & 1 for one in np.unique(current).tolist())
-        return bool((current == lane).all())
+    def __init__(self, members: Callable[[int], tuple[int, ...]], numbers: Numbers | None, raw: list[int],
+                 lanes: Lanes | None) -> None:  # fmt: skip
+        self._members, self._numbers, self._raw, self._lanes = members, numbers, raw, lanes
+        self._of_thread: dict[int, int] = {}
+        self._of_access: dict[int, int] = {}
 
-    return same
+    def same_lane(self, first: Access, second: Agent) -> SameLane:
+        """See order.SameLane. What all lanes of a warp did alike, each did itself."""
+
+        def same(lane: int) -> bool:
+            if not isinstance(second, Access):
+                return False
+            if self._lanes is None:
+                return second.lanes == 1 << lane or (first.uniform and not second.lanes & ~first.lanes)
+            if not self._of_access:
+                self._look(self._lanes)
+            if first.uniform:
+                return not self._of_access.get(first.number, 0) & ~first.lanes
+            return not self._of_thread.get(first.number << 5 | lane, 0) & ~(1 << lane)
+
+        return same
+
+    def _look(self, lanes: Lanes) -> None:
+        assert self._numbers is not None, "a block is accessed as a whole"
+        now: dict[int, int] = {}
+        pairs = np.unique(self._numbers.astype(np.int64) << 5 | lanes)
+        for pair in pairs.tolist():
+            now[pair >> 5] = now.get(pair >> 5, 0) | 1 << (pair & 31)
+        for number in self._raw:
+            for member in self._members(number):
+                self._of_thread[member] = self._of_thread.get(member, 0) | now[number]
+                self._of_access[member >> 5] = self._of_access.get(member >> 5, 0) | now[number]

@@ -175,6 +175,7 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
         observation = barrier.seen[warp.number] = cluster.new_observation(warp, event.line)
     if barrier.from_afar and event.order.endswith(".cta"):
         cluster.paths.cta_scoped.add(event.line)
+    warp.waited[event.line] = barrier.published_path
     path = cluster.paths.join(barrier.published_path, cluster.paths.of_line(event.line))
     for view in views:
         learned = barrier.published

@@ -49,12 +49,14 @@ class Warp:
     """`number` counts the warps of the cluster, `cta` is the CTA's rank, `index` its warp there.
 
     `unfenced` are its operations on tensor memory that no before_thread_sync follows yet.
-    `synchronised` are its last synchronising instructions, as (order, line). `last_access` and `last_mark` are the
+    `synchronised` are its last synchronising instructions, as (order, line); `waited` has of each line that waits for
+    an mbarrier the path of the arrivals that ended the phase. `last_access` and `last_mark` are the
     epochs of its last access and of its last action that a clock may have to know.
     """
 
     __slots__ = (
         "cta", "epoch", "groups", "index", "last_access", "last_mark", "live", "number", "synchronised", "unfenced",
+        "waited",
     )  # fmt: skip
 
     def __init__(self, number: int, cta: int, index: int, clock: Clock) -> None:
@@ -65,6 +67,7 @@ class Warp:
         self.unfenced = 0
         self.groups: list[tuple[int, View]] = [(ALL_LANES, View(clock))]
         self.synchronised: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
+        self.waited: dict[int, int] = {}
 
     def views(self, lanes: int) -> list[tuple[int, View]]:
         """(lanes, view) of the given lanes, to look at."""

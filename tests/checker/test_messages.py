@@ -1,0 +1,51 @@
+"""What a finding says is missing is what was taken away."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from ptxgen.device.verification import Case, run_case
+from ptxgen.emulator import Finding
+from ptxgen.review.mutants import Mutant
+from ptxgen.review.mutations import Examination
+
+STEP7 = Path(__file__).resolve().parents[2] / "generated" / "sm_100a" / "step7.ptx"
+
+
+@pytest.fixture(scope="module")
+def step7() -> Examination:
+    return Examination(STEP7.read_text(), "step7.ptx")
+
+
+def mutant(step7: Examination, instruction: str, mutation: str) -> Mutant:
+    return next(one for one in step7.mutants() if instruction in one.instruction and one.mutation == mutation)
+
+
+def findings(step7: Examination, text: str) -> tuple[Finding, ...]:
+    case = Case(problem={"M": 300, "N": 136, "K": 200}, grid=(1, 1, 1), policy="late", seed=0)
+    return run_case(step7.kernel(text), case).report.findings
+
+
+def test_an_arrive_in_place_of_a_commit_is_named(step7: Examination) -> None:
+    edited = mutant(step7, "[%acc_full]", "plain arrive instead")
+    found = next(one for one in findings(step7, edited.text) if one.rule == "read-before-complete")
+    missing = found.message.partition("  missing: ")[2]
+    assert missing.startswith("tcgen05.commit in place of `mbarrier.arrive")
+    assert f"(line {edited.line})" in missing
+
+
+@pytest.mark.parametrize(
+    ("fence", "gone", "there"),
+    [
+        ("tcgen05.fence::before_thread_sync", "before", "after"),
+        ("tcgen05.fence::after_thread_sync  // the tile's MMAs", "after", "before"),
+    ],
+)
+def test_only_the_tensor_fence_that_is_gone_is_missing(step7: Examination, fence: str, gone: str, there: str) -> None:
+    edited = mutant(step7, fence, "deleted")
+    found = [one for one in findings(step7, edited.text) if one.rule == "missing-tcgen05-fence"]
+    missing = [one.message.partition("  missing: ")[2] for one in found]
+    assert missing
+    assert all(f"fence::{gone}_thread_sync" in one and f"fence::{there}_thread_sync" not in one for one in missing)
