@@ -23,10 +23,12 @@ if TYPE_CHECKING:
     from ptxgen.spec import GemmSpec
 
 
-def compile(spec: GemmSpec, device: Device | str | None = None) -> Kernel:
+def compile(spec: GemmSpec, device: Device | str | None = None, *, check: bool = False) -> Kernel:
     """A kernel for `spec`, loaded on a device: a Device, "cuda", "cuda:1" or "emulator".
 
-    None is a CUDA device that fits the spec's target; DeviceError where there is none.
+    None is a CUDA device that fits the spec's target; DeviceError where there is none. With `check` every
+    launch is checked for races and missing fences as well as for broken rules of the machine, as by
+    `ptxgen run --check`: docs/checker.md. That goes with device="emulator" only, and takes 2.5 times as long.
     """
     from ptxgen.render import emit
 
@@ -34,7 +36,7 @@ def compile(spec: GemmSpec, device: Device | str | None = None) -> Kernel:
     name = f"step {spec.step} ({spec.target})"
     description = launch_in_header(text, name)
     assert description is not None  # every emitted text carries one
-    return Kernel(text, description, choose_device(device, spec.target), name=name, spec=spec)
+    return Kernel(text, description, choose_device(device, spec.target, check=check), name=name, spec=spec)
 
 
 def load(
@@ -42,8 +44,9 @@ def load(
     *,
     launch: str | os.PathLike[str] | None = None,
     device: Device | str | None = None,
+    check: bool = False,
 ) -> Kernel:
-    """A kernel from a PTX file, loaded on a device.
+    """A kernel from a PTX file, loaded on a device; `check` is that of `compile`.
 
     The launch description stands in the file's header, or in the JSON file `launch`. PtxgenError where a
     file cannot be read, LaunchError where there is no description or it does not fit.
@@ -56,7 +59,7 @@ def load(
         if found is None:
             raise LaunchError(f"{source} has no launch description in its header; give one with --launch FILE.json")
         description = found
-    return Kernel(text, description, choose_device(device, ptx_target(text, source)), name=source)
+    return Kernel(text, description, choose_device(device, ptx_target(text, source), check=check), name=source)
 
 
 class Kernel:

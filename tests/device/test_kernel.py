@@ -287,3 +287,27 @@ def test_parts_of_another_device_are_refused(step6: Kernel) -> None:
 
     with pytest.raises(DeviceError, match="the buffer belongs to another device"):
         step6.device.fill(Alien(), 0)
+
+
+def test_races_are_found_where_they_are_looked_for(tmp_path: Path) -> None:
+    """Without the fence between the threads' stores to shared memory and the copy that reads them."""
+    text = ptxgen.emit(ptxgen.step(4))
+    line = next(line for line in text.splitlines() if line.strip().startswith("fence.proxy.async"))
+    path = tmp_path / "racy.ptx"
+    path.write_text(text.replace(line, ""))
+    a, b = operands(40, 40, 40)
+    unchecked = ptxgen.load(path, device="emulator")
+    unchecked(a, b)
+    assert unchecked.report is not None and unchecked.report.findings == ()
+    kernel = ptxgen.load(path, device="emulator", check=True)
+    with pytest.raises(DeviceError, match="missing-proxy-fence"):
+        kernel(a, b)
+    assert kernel.report is not None and "missing-proxy-fence" in {one.rule for one in kernel.report.findings}
+    checked = ptxgen.compile(ptxgen.step(4), device="emulator", check=True)
+    np.testing.assert_array_equal(checked(a, b), product(a, b))
+
+
+@pytest.mark.parametrize("device", [None, "cuda", "cuda:1", EmulatedDevice()])
+def test_races_are_not_looked_for_elsewhere(device: Any) -> None:
+    with pytest.raises(DeviceError, match='give device="emulator", or an EmulatedDevice with check=True'):
+        ptxgen.compile(ptxgen.step(4), device=device, check=True)
