@@ -37,7 +37,7 @@ MACRO_FILES = (
 )
 COMMENT_COLUMN = 56
 
-_TRAILING = re.compile(r"^(?P<code>\s*[^\s/].*?;)\s*//(?P<comment>.*)$")
+_TRAILING = re.compile(r"^(?P<code>\s*[^\s/].*?;|\.\w+ \d+)\s*//(?P<comment>.*)$")
 
 
 def emit(spec: GemmSpec) -> str:

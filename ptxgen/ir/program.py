@@ -25,7 +25,7 @@ class Role:
     """What some warps do: warps first_warp ... first_warp + warps - 1 run `body`.
 
     `skip` is the predicate, computed by `test`, of the warps that do not have the role; None where
-    every warp of the CTA has it. `registers` is the budget for setmaxnreg, `cluster_rank` the CTA
+    every warp has it that has not ended. `registers` is the budget for setmaxnreg, `cluster_rank` the CTA
     of the cluster that has the role (None: every CTA).
     """
 
@@ -96,7 +96,7 @@ def role_ops(role: Role) -> tuple[Op, ...]:
     from ptxgen.ir.ops import Guard
 
     if role.skip is None:
-        return role.body
+        return (*role.test, *role.body)
     guard = Guard(
         label=f"{role.name}_done", predicate=role.skip, negate=True, body=role.body, comment="the other warps go on"
     )

@@ -28,6 +28,10 @@ CLUSTER = -1
 """Stands for the rank where all CTAs of the cluster are meant."""
 
 
+class _Ended(Exception):  # noqa: N818 - a way out of nested blocks, no error
+    """The warp has run into the end of its role."""
+
+
 class Simulation:
     """One run with the given parameter values.
 
@@ -99,8 +103,15 @@ class Simulation:
     # ---- one warp ---------------------------------------------------------------------------
 
     def _warp(self, warp: Warp, parts: Iterable[tuple[ir.Op, ...]]) -> Iterator[None]:
-        for part in parts:
-            yield from self._block(warp, part, WARP_THREADS)
+        try:
+            for part in parts:
+                yield from self._block(warp, part, WARP_THREADS)
+        except _Ended:
+            return
+
+    def end(self, warp: Warp, op: ir.Return, lanes: int) -> None:
+        _require_warp(lanes, "end")
+        raise _Ended
 
     def _block(self, warp: Warp, block: tuple[ir.Op, ...], lanes: int) -> Iterator[None]:
         """Execute ops; yields while the warp waits."""
@@ -564,6 +575,7 @@ _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "ge.u32": lambda a, b: a >= b,
 }
 _HANDLERS: dict[type[ir.Op], Callable[[Simulation, Warp, Any, int], None]] = {
+    ir.Return: Simulation.end,
     ir.Integer: Simulation.integer,
     ir.Compare: Simulation.compare,
     ir.ReadSpecial: Simulation.read_special,

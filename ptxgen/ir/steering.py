@@ -14,7 +14,6 @@ from ptxgen.ir.program import Program, role_ops
 _MUTE = frozenset[type[ir.Op]](
     (
         ir.Section,
-        ir.Return,
         ir.SharedBase,
         ir.SmemAddress,
         ir.TensorMapAddress,

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from ptxgen.hardware.targets import target
 from ptxgen.ir.declarations import Barrier, Cursor, Parameter, Register, SmemBuffer
+from ptxgen.ir.liveness import without_unused
 from ptxgen.ir.ops import (
     AdvanceCursor,
     ArriveExpect,
@@ -507,7 +508,7 @@ class GemmKernel:
             builder.emit(Return())
         self._end()
         chip = target(spec.target)
-        return Program(
+        whole = Program(
             name=f"gemm_step{spec.step}",
             target=spec.target,
             ptx_version=max(chip.ptx_version, self.ptx_version),
@@ -530,6 +531,7 @@ class GemmKernel:
             teardown=builder.take(),
             resident_ctas=self.resident_ctas,
         )
+        return without_unused(whole)
 
     def _end(self) -> None:
         """What specialized roles do together at last, if they do not end one by one."""

@@ -66,19 +66,23 @@ class SpecializedKernel(GemmKernel):
         builder = self.builder
         if not self._roles:
             self._setup = builder.take()
-        skip = builder.register(f"not_{name}", "threads", "pred")
+        skip: Register | None = builder.register(f"not_{name}", "threads", "pred")
         opcode, bound = ("ge.u32", warps) if first_warp == 0 else ("lt.u32", first_warp)
         title = f"{name}: warps {first_warp} to {first_warp + warps - 1}"
         if warps == 1:
             opcode, bound, title = "ne.u32", first_warp, f"{name}: warp {first_warp}"
+        if self.roles_end and warps + sum(role.warps for role in self._roles) == self.spec.threads // 32:
+            skip, title = None, f"{title}; the others have ended"
         with builder.block() as test:
             builder.emit(Section(comment=title))
             warp = builder.registers["warp"]
             if warps > 1 and 0 < first_warp < self.spec.threads // 32 - warps:
                 opcode, bound = "ge.u32", warps
                 warp = builder.register(f"{name}_warp", "threads")
-                builder.integer("sub.u32", warp, builder.registers["warp"], first_warp, comment=f"warp of the {name}s")
-            builder.compare(opcode, skip, warp, bound, comment=f"not a {name}")
+                comment = f"warp of the {name}s; a large number in warps before them"
+                builder.integer("sub.u32", warp, builder.registers["warp"], first_warp, comment=comment)
+            if skip:
+                builder.compare(opcode, skip, warp, bound, comment=f"not a {name}")
         with builder.block() as body:
             if registers is not None:
                 grow = name in ("consumer", "storer")
@@ -138,6 +142,9 @@ class SpecializedKernel(GemmKernel):
         builder = self.builder
         left = builder.register("stages_left", "load")
         again = builder.register("more_stages", "load", "pred")
+        builder.emit(
+            Section(comment="this CTA ends when no report on a stage is still on its way to it from the other")
+        )
         builder.integer("mov.b32", left, builder.registers["pipe_depth"], comment="stages to see released")
         with builder.do_while("tail_loop", again):
             address = self._released_of(walker.cursor)
@@ -179,8 +186,8 @@ class WarpgroupKernel(SpecializedKernel):
     def consumers(self) -> Iterator[None]:
         """The other warpgroups; each takes its rows of A, of staging and of D."""
         with self._role("consumer", 4, 4 * self.spec.consumers, self.consumer_registers):
-            self._wgmma.take_rows()
             self._epilogue.set_up()
+            self._wgmma.take_rows(self.builder.registers.get("consumer_group"))
             yield
             self._epilogue.drain()
 
@@ -248,8 +255,9 @@ class TmemKernel(SpecializedKernel):
     def _name_shared_memory(self) -> None:
         super()._name_shared_memory()
         builder = self.builder
-        builder.smem_address("acc_full", self._smem, self._full, "mbarrier: the accumulator is complete")
-        builder.smem_address("acc_empty", self._smem, self._empty, "mbarrier: the accumulator has been read")
+        of = "mbarrier of each accumulator: it" if self._full.stages > 1 else "mbarrier: the accumulator"
+        builder.smem_address("acc_full", self._smem, self._full, f"{of} is complete")
+        builder.smem_address("acc_empty", self._smem, self._empty, f"{of} has been read")
 
     def _name_constants(self) -> None:
         super()._name_constants()
@@ -257,7 +265,8 @@ class TmemKernel(SpecializedKernel):
             self.builder.constant("acc_count", "pipeline", self.spec.accumulators, "accumulators")
 
     def _issuer_does(self) -> str:
-        return "sets up and frees TMEM" if self.spec.consumers > 1 else "sets up, stores and frees TMEM"
+        alone = self.spec.consumers == 1 and self.spec.epilogue.store == "tma"
+        return "sets up, stores and frees TMEM" if alone else "sets up and frees TMEM"
 
     def _arrives(self, barrier: Barrier) -> str:
         if barrier.name == "acc_full":

@@ -41,6 +41,7 @@ class Tcgen05:
         self._idesc = register("idesc", _GROUP)
         self._bases = {name: register(f"ring_{name}_desc", _GROUP, "b64") for name in ("a", "b")}
         self.tmem_columns = self._plan.tmem_columns
+        self._several = spec.accumulators * spec.consumers > 1
         self.release_arrivals = spec.consumers
         self.release_text = "the commit of its MMAs arrives"
         if spec.consumers > 1:
@@ -55,22 +56,24 @@ class Tcgen05:
     def allocate(self, slot: Address) -> None:
         """One warp allocates the accumulator's columns; the address goes through `slot`."""
         group = self._spec.cta_group
+        what = "the accumulators, their" if self._several else "the accumulator, its"
         self._builder.emit(
             AllocTmem(
                 cta_group=group,
                 address=slot,
                 columns=self.tmem_columns,
-                comment="whole warp: the accumulator, its address to SMEM",
+                comment=f"whole warp: {what} address to SMEM",
             ),
-            RelinquishTmem(cta_group=group, comment="a co-resident CTA may allocate"),
+            RelinquishTmem(cta_group=group, comment="this CTA allocates no more"),
         )
 
     def receive(self, slot: Address) -> None:
         """Every warp learns the address and its own 32 lanes, after the CTA's barrier."""
         builder = self._builder
+        which = "first accumulator" if self._several else "accumulator"
         builder.emit(
             FenceAfterSync(comment="TMEM is used only after its allocation"),
-            ReadTmemAddress(dst=self.tmem, address=slot, comment="address of the accumulator: lane << 16 | column"),
+            ReadTmemAddress(dst=self.tmem, address=slot, comment=f"address of the {which}: lane << 16 | column"),
         )
         if self._spec.accumulators == self._spec.consumers == 1:
             self.writer.take_accumulator(self.tmem)
@@ -82,7 +85,7 @@ class Tcgen05:
                 cta_group=self._spec.cta_group,
                 tmem=self.tmem,
                 columns=self.tmem_columns,
-                comment="whole warp: frees the accumulator",
+                comment=f"whole warp: frees the accumulator{'s' if self._several else ''}",
             )
         )
 
@@ -198,6 +201,7 @@ def describe_stage_0(builder: Builder, spec: GemmSpec, ring: Register, bases: di
     """SMEM descriptors of A and B in stage 0 of the ring."""
     plan = spec.plan
     low = builder.register("desc_low", _GROUP)
+    whose = "; the leader's: its rank, in bits 24 and up of addresses, is 0" if spec.cta_group == 2 else ""
     if spec.multicast != (1, 1):
         inside = builder.register("ring_in_cta", _GROUP)
         mask = Hex(value=MAX_SMEM_OFFSET)
@@ -218,6 +222,6 @@ def describe_stage_0(builder: Builder, spec: GemmSpec, ring: Register, bases: di
                 fields=Hex(value=descriptor.encode(spec.target)),
                 fields_comment=descriptor.fields_text(spec.target),
                 low=low,
-                comment=f"SMEM descriptor of {what}, {operand.stride_byte_offset} bytes between 8-row groups",
+                comment=f"SMEM descriptor of {what}, {operand.stride_byte_offset} bytes between 8-row groups{whose}",
             )
         )

@@ -41,19 +41,13 @@ class Wgmma:
         """SMEM descriptors of stage 0."""
         describe_stage_0(self._builder, self._spec, ring, self._bases)
 
-    def take_rows(self) -> None:
-        """In a consumer role of two warpgroups: the second one starts at its own rows of A."""
-        builder, plan = self._builder, self._plan
+    def take_rows(self, group: Register | None) -> None:
+        """Where two consumers divide a tile: `group`, 0 or 1, starts at its own rows of A."""
         if self._spec.tile_consumers == 1:
             return
-        group = builder.register("rows_of_a", _GROUP)
-        rows_bytes = plan.row_blocks * 64 * plan.a.swizzle.span_bytes
-        builder.integer(
-            "sub.u32", group, builder.registers["warp"], self._spec.consumer_warp, comment="warp of the consumers"
-        )
-        builder.integer("shr.u32", group, group, 2, comment="warpgroup of the consumers")
-        a = self._bases["a"]
-        builder.integer("mad.wide.u32", a, group, rows_bytes >> 4, a, comment="its rows of A")
+        assert group is not None
+        a, step = self._bases["a"], self._plan.row_blocks * 64 * self._plan.a.swizzle.span_bytes >> 4
+        self._builder.integer("mad.wide.u32", a, group, step, a, comment="the rows of A of this consumer")
 
     def multiply(self, cursor: Cursor, k_tile: Register | int, done: Address) -> None:
         """Multiply, wait for it, and let one lane of every warp release the stage."""
