@@ -104,7 +104,8 @@ class Checker:
             _release(self._clusters.popitem()[1])
         self._current = None
         told = {(one.rule, one.line) for one in kept}
-        return (*kept, *(one for one in self._findings.all() if (one.rule, one.line) not in told))
+        found = (*kept, *(one for one in self._findings.all() if (one.rule, one.line) not in told))
+        return tuple(replace(one, message=self._findings.with_operands(one.message)) for one in found)
 
     def _explained(self, deadlock: Finding) -> bool:
         cluster = self._clusters.get(deadlock.unit)
@@ -120,12 +121,7 @@ def _once(reported: Sequence[Finding]) -> list[Finding]:
         if one.line is None or key not in times:
             first.append(one)
         times[key] = times.get(key, 0) + 1
-    return [
-        replace(one, message=f"{one.message}\n  seen {times[one.rule, one.line]} times")
-        if one.line is not None and times[one.rule, one.line] > 1
-        else one
-        for one in first
-    ]
+    return [replace(one, times=times[one.rule, one.line] if one.line is not None else 1) for one in first]
 
 
 def _release(cluster: Cluster) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from ptxgen.emulator.events import Event
 
 Extent = tuple[int, int, int]
+_OPERAND = re.compile(r"\[%[\w$]+(\+\d+)?\]")
 
 
 @dataclass(slots=True)
@@ -40,6 +43,7 @@ class Findings:
         self.source = source
         self._grid, self._cluster = grid, cluster
         self._found: dict[tuple[str, int, int], _Found] = {}
+        self._initialisations: dict[int, set[int]] = {}
 
     def all(self) -> tuple[Finding, ...]:
         """In the order in which they were found."""
@@ -47,15 +51,34 @@ class Findings:
             Finding(
                 rule=one.rule,
                 severity=RULES[one.rule].severity,
-                message=one.message + (f"\n  seen {one.times} times" if one.times > 1 else ""),
+                message=one.message,
                 line=one.line,
                 text=self.source.text(one.line),
                 cta=one.cta,
                 warp=one.warp,
                 unit=one.unit,
+                other_line=other or None,
+                times=one.times,
             )
-            for one in self._found.values()
+            for (_, _, other), one in self._found.items()
         )
+
+    def initialised(self, offset: int, line: int) -> None:
+        """An mbarrier, which messages then also call as its initialisation does."""
+        self._initialisations.setdefault(offset, set()).add(line)
+
+    def with_operands(self, message: str) -> str:
+        """A message with the operands by which mbarriers were initialised, where each line initialises one."""
+        lines = Counter(line for lines in self._initialisations.values() for line in lines)
+
+        def call(match: re.Match[str]) -> str:
+            known = self._initialisations.get(int(match[1], 16), set())
+            if len(known) != 1 or lines[min(known)] > 1:
+                return match[0]
+            operand = _OPERAND.search(self.source.text(min(known)))
+            return f"mbarrier {operand[0]} ({match[1]})" if operand is not None else match[0]
+
+        return re.sub(r"mbarrier (0x[0-9a-f]+)", call, message)
 
     def _add(self, rule: str, cluster: Cluster, warp: Warp, line: int, other: int, message: Callable[[], str]) -> None:
         key = (rule, line, other)

@@ -12,6 +12,7 @@ from ptxgen.emulator import events
 
 
 def mbarrier_init(cluster: Cluster, event: events.MbarrierInit) -> None:
+    cluster.findings.initialised(event.barrier, event.line)
     warp = cluster.warp(event)
     agents = cluster.thread_agents(event, uniform=True, write=True)
     cluster.shared[event.owner].access(agents, ((event.barrier, event.barrier + 8),), event.lanes, True)

@@ -19,6 +19,7 @@ from ptxgen.device.kernel import Kernel
 from ptxgen.device.launch import Extent
 from ptxgen.device.verification import HARDWARE, Case, Run, cases, run_case, run_cases, totals
 from ptxgen.emulator import Finding
+from ptxgen.errors import PtxgenError
 
 HARDWARE_NOTE = "run on a GPU: only numbers, and memory around the outputs, were checked"
 CHECKED_NOTE = "checked as executed: machine rules, races, proxy and tcgen05 fences, barrier phases, numbers"
@@ -89,12 +90,15 @@ def verify(
     schedules = policies or (POLICIES if emulated else (HARDWARE,))
     todo = cases(kernel, {"M": m, "N": n, "K": k}, grid, schedules, (seed,))
     runs: list[Run] = []
-    if not as_json:
-        click.echo(_HEADER)
-    for run in _execute(kernel, device, todo, workers):
-        if not as_json:
-            _show(run, runs)
-        runs.append(run)
+    try:
+        for run in _execute(kernel, device, todo, workers):
+            if not as_json:
+                _show(run, runs)
+            runs.append(run)
+    except PtxgenError as error:
+        if as_json:
+            click.echo(json.dumps({"kernel": kernel.name, "error": str(error)}, indent=2))
+        raise
     idle = _idle(kernel, device) if all(run.clean for run in runs) else []
     if as_json:
         click.echo(json.dumps(_json(kernel, runs, idle, emulated), indent=2))
@@ -147,6 +151,8 @@ def _warnings(runs: list[Run]) -> int:
 
 
 def _show(run: Run, earlier: list[Run]) -> None:
+    if not earlier:
+        click.echo(_HEADER)
     case, report = run.case, run.report
     grid = ",".join(str(extent) for extent in report.grid).removesuffix(",1").removesuffix(",1")
     counted = "" if report.instructions is None else f"{report.instructions:,}"
@@ -155,15 +161,39 @@ def _show(run: Run, earlier: list[Run]) -> None:
         f"{_verdict(run):9}  {sizes}  {grid:>8}  {case.policy:8}  {run.ctas:>5} {counted:>12} {report.seconds:6.2f}"
     )
     told = {_key(finding) for one in earlier for finding in one.report.findings}
-    for finding in report.findings:
-        if _key(finding) not in told:
-            click.echo("    " + str(finding).replace("\n", "\n    "))
-    for finding in {_key(one): one for one in report.findings if _key(one) in told}.values():
-        click.echo(f"    {finding.severity} {finding.rule} (line {finding.line}), as above")
+    for finding, alike in _folded([one for one in report.findings if _key(one) not in told]):
+        click.echo("    " + str(finding).replace("\n", "\n    "))
+        for line, others in alike.items():
+            click.echo(f"      likewise line {line} with {_lines(others)}")
+    for severity, rule in dict.fromkeys((one.severity, one.rule) for one in report.findings if _key(one) in told):
+        again = [one.line for one in report.findings if one.rule == rule and _key(one) in told]
+        click.echo(f"    {severity} {rule} ({_lines(again)}), as above")
     for damage in report.guard_damage:
         click.echo(f"    {damage}")
     if run.comparison is not None and not run.comparison.matches:
         click.echo("    " + run.comparison.summary().replace("\n", "\n    "))
+
+
+def _folded(findings: list[Finding]) -> list[tuple[Finding, dict[int | None, list[int | None]]]]:
+    """Findings, each with those of the same rule that share a line with it or with each other: (line, other lines)."""
+    folded: list[tuple[Finding, dict[int | None, list[int | None]]]] = []
+    seen: list[set[int | None]] = []
+    for one in findings:
+        places = {one.line, one.other_line}
+        for (first, alike), lines in zip(folded, seen, strict=True):
+            if one.rule == first.rule and one.other_line is not None and places & lines:
+                alike.setdefault(one.line, []).append(one.other_line)
+                lines |= places
+                break
+        else:
+            folded.append((one, {}))
+            seen.append(places - {None})
+    return folded
+
+
+def _lines(lines: list[int | None]) -> str:
+    numbers = sorted({line for line in lines if line is not None})
+    return f"line{'s' * (len(numbers) > 1)} {', '.join(map(str, numbers))}"
 
 
 def _key(finding: Finding) -> tuple[str, int | None]:
@@ -201,6 +231,11 @@ def _conclude(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emul
 
 def _json(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emulated: bool) -> dict[str, object]:
     ctas, instructions = totals(runs)
+    lines = kernel.text.splitlines()
+
+    def text_of(line: int | None) -> str:
+        return "" if line is None else lines[line - 1].partition("//")[0].strip()
+
     return {
         "kernel": kernel.name,
         "clean": all(run.clean for run in runs),
@@ -231,6 +266,11 @@ def _json(kernel: Kernel, runs: list[Run], idle: list[tuple[int, str]], emulated
                         "text": finding.text,
                         "cta": finding.cta,
                         "warp": finding.warp,
+                        "other_line": finding.other_line,
+                        "other_text": text_of(finding.other_line),
+                        "nearest_synchronisation": finding.nearest_synchronisation,
+                        "missing": finding.missing,
+                        "times": finding.times,
                     }
                     for finding in run.report.findings
                 ],

@@ -10,7 +10,8 @@ class Finding:
     """A broken rule. `rule` is a stable kebab-case name, severity "error" or "warning".
 
     `line` and `text` are the PTX line (1-based) and what stands there, `cta` the CTA's coordinates
-    in the grid, `warp` its warp; None where a finding belongs to the launch as a whole.
+    in the grid, `warp` its warp; None where a finding belongs to the launch as a whole. `other_line` is that of what
+    the finding stands against: the other access, an initialisation; `times` counts how often it was seen.
     """
 
     rule: str
@@ -21,6 +22,21 @@ class Finding:
     cta: tuple[int, int, int] | None = None
     warp: int | None = None
     unit: int = 0
+    other_line: int | None = None
+    times: int = 1
+
+    @property
+    def missing(self) -> str:
+        """What would mend it, where the message says so."""
+        return self._said("missing")
+
+    @property
+    def nearest_synchronisation(self) -> str:
+        """What synchronisation stands next to the two accesses, where the message says so."""
+        return self._said("nearest synchronisation")
+
+    def _said(self, what: str) -> str:
+        return self.message.partition(f"\n  {what}: ")[2].partition("\n")[0]
 
     def __str__(self) -> str:
         place = []
@@ -32,7 +48,8 @@ class Finding:
             place.append(f"warp {self.warp}")
         where = f" ({', '.join(place)})" if place else ""
         source = f"\n    {self.text}" if self.text else ""
-        return f"{self.severity} {self.rule}: {self.message}{where}{source}"
+        seen = f"\n  seen {self.times} times" if self.times > 1 else ""
+        return f"{self.severity} {self.rule}: {self.message}{seen}{where}{source}"
 
 
 class Stop(Exception):  # noqa: N818 - it ends a unit, it is not an error of the caller

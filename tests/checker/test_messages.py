@@ -36,6 +36,16 @@ def test_an_arrive_in_place_of_a_commit_is_named(step7: Examination) -> None:
     assert f"(line {edited.line})" in missing
 
 
+def test_mbarriers_are_called_as_the_text_calls_them(step7: Examination) -> None:
+    edited = mutant(
+        step7, "tcgen05.commit.cta_group::1.mbarrier::arrive::one.shared::cluster.b64 [%acc_full]", "deleted"
+    )
+    (found,) = findings(step7, edited.text)
+    assert found.rule == "deadlock"
+    assert "waits for mbarrier [%acc_full] (0x4c0) " in found.message
+    assert "waits for mbarrier [%acc_empty] (0x500) " in found.message
+
+
 @pytest.mark.parametrize(
     ("fence", "gone", "there"),
     [

@@ -90,6 +90,39 @@ def test_warnings_are_counted_once_a_line_and_fail_where_they_are_to(
     assert data["clean"] and data["warnings"] == 1 and len(data["runs"][0]["findings"]) == 1
 
 
+def test_findings_of_one_kind_are_folded_and_have_fields(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """Without its proxy fence each store to staging is read too early by the copy of its panel."""
+    lines = ptxgen.emit(ptxgen.step(4)).split("\n")
+    at = next(number for number, line in enumerate(lines) if line.strip().startswith("fence.proxy.async"))
+    lines[at] = ""
+    path = tmp_path / "edited.ptx"
+    path.write_text("\n".join(lines))
+    command = ["verify", str(path), "-m", "128", "-n", "128", "-k", "8", "--workers", "1", "--policy", "late"]
+    assert run([*command, "--json"]) == 1
+    findings = json.loads(capsys.readouterr().out)["runs"][0]["findings"]
+    assert len(findings) > 1 and {one["rule"] for one in findings} == {"missing-proxy-fence"}
+    for one in findings:
+        assert one["text"].startswith("cp.async.bulk.tensor") and lines[one["line"] - 1].strip().startswith("cp.async")
+        assert one["other_text"].startswith("st.shared")
+        assert one["missing"] == (
+            f"fence.proxy.async by the threads of line {one['other_line']}, after it and before they synchronise"
+        )
+        assert one["nearest_synchronisation"].startswith("after the first, warp ")
+        assert one["times"] >= 1
+    assert run(command) == 1
+    out = capsys.readouterr().out
+    assert out.count("error missing-proxy-fence: ") == 1
+    assert out.count("      likewise line ") == len({one["line"] for one in findings})
+
+
+def test_an_error_leaves_no_empty_table(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
+    path = str(naive_file(('"kind": "u32", "value": "K"', '"kind": "u64", "value": "K"')))
+    assert run(["verify", path]) == 2
+    assert capsys.readouterr().out == ""
+    assert run(["verify", path, "--json"]) == 2
+    assert "argument k has 8" in json.loads(capsys.readouterr().out)["error"]
+
+
 def test_an_edited_kernel_hangs(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """Twice the bytes in expect_tx: the barrier's phase never completes, and the bytes say why."""
     text = ptxgen.emit(ptxgen.step(4))
