@@ -164,7 +164,7 @@ def _show(run: Run, earlier: list[Run]) -> None:
     for finding, alike in _folded([one for one in report.findings if _key(one) not in told]):
         click.echo("    " + str(finding).replace("\n", "\n    "))
         for line, others in alike.items():
-            click.echo(f"      likewise line {line} with {_lines(others)}")
+            click.echo(f"      likewise line {line}" + (f" with {_lines(others)}" if any(others) else ""))
     for severity, rule in dict.fromkeys((one.severity, one.rule) for one in report.findings if _key(one) in told):
         again = [one.line for one in report.findings if one.rule == rule and _key(one) in told]
         click.echo(f"    {severity} {rule} ({_lines(again)}), as above")
@@ -175,13 +175,15 @@ def _show(run: Run, earlier: list[Run]) -> None:
 
 
 def _folded(findings: list[Finding]) -> list[tuple[Finding, dict[int | None, list[int | None]]]]:
-    """Findings, each with those of the same rule that share a line with it or with each other: (line, other lines)."""
+    """Findings, each with those of the same rule that share a line with it or with each other, or that the same would
+    mend where no other line is named: (line, other lines)."""
     folded: list[tuple[Finding, dict[int | None, list[int | None]]]] = []
     seen: list[set[int | None]] = []
     for one in findings:
         places = {one.line, one.other_line}
         for (first, alike), lines in zip(folded, seen, strict=True):
-            if one.rule == first.rule and one.other_line is not None and places & lines:
+            same = one.missing == first.missing != "" if one.other_line is None else bool(places & lines)
+            if one.rule == first.rule and same:
                 alike.setdefault(one.line, []).append(one.other_line)
                 lines |= places
                 break

@@ -115,6 +115,17 @@ def test_findings_of_one_kind_are_folded_and_have_fields(tmp_path: Path, capsys:
     assert out.count("      likewise line ") == len({one["line"] for one in findings})
 
 
+def test_one_wait_for_the_kernel_before_mends_every_access(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    text = ptxgen.emit(ptxgen.step(10, target="sm_90a"))
+    path = tmp_path / "edited.ptx"
+    path.write_text(text.replace("griddepcontrol.wait;", "", 1))
+    sizes = ["-m", "300", "-n", "300", "-k", "100", "--grid", "1"]
+    assert run(["verify", str(path), *sizes, "--policy", "eager", "--workers", "1"]) == 1
+    out = capsys.readouterr().out
+    assert out.count("error missing-grid-wait: ") == 1
+    assert out.count("      likewise line ") > 1
+
+
 def test_an_error_leaves_no_empty_table(naive_file: Write, capsys: pytest.CaptureFixture[str]) -> None:
     path = str(naive_file(('"kind": "u32", "value": "K"', '"kind": "u64", "value": "K"')))
     assert run(["verify", path]) == 2
