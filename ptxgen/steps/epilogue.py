@@ -162,19 +162,19 @@ class Epilogue:
         self._writer.write(number, suffix)
         self._writer.next()
 
-    def _each_slice(self, slice: Callable[[int, str], None]) -> None:
-        """The slices of a tile: unrolled, with their numbers known, or in a loop."""
+    def _each_slice(self, slice: Callable[[int, str], None], way: str = "") -> None:
+        """The slices of a tile: unrolled, with their numbers known, or in a loop; `way` ends the labels."""
         if self._spec.epilogue.unroll or self._slices == 1:
             for number in range(self._slices):
-                slice(number, f"_{number}" if self._slices > 1 else "")
+                slice(number, f"_{number}{way}" if self._slices > 1 else way)
             return
         builder = self._builder
         leave = builder.register("no_slice_left", GROUP, "pred")
         index = builder.register("slice", GROUP)
         builder.integer("mov.b32", index, 0, comment="slice of the tile")
         head = Compare(opcode="ge.u32", dst=leave, left=index, right=self._slices, comment="no slice is left")
-        with builder.while_not("slice_loop", "slices_done", leave, (head,), rolled=True):
-            slice(0, "")
+        with builder.while_not(f"slice_loop{way}", f"slices_done{way}", leave, (head,), rolled=True):
+            slice(0, way)
             builder.integer("add.u32", index, index, 1, comment="next slice")
 
     def take_accumulator(self, tmem: Register, empty: Register) -> None:

@@ -16,7 +16,7 @@ from ptxgen.plan import Operand
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
 from ptxgen.steps.gemm import Walker
-from ptxgen.steps.partials import PARAMETERS, Partials
+from ptxgen.steps.partials import PARAMETERS, FragmentPartials
 from ptxgen.steps.specialized import WarpgroupKernel
 
 _GROUP = "cluster"
@@ -29,7 +29,7 @@ class MulticastKernel(WarpgroupKernel):
         super().__init__(spec)
         self._clustered = spec.cluster_ctas > 1
         segments = self._schedule.segments
-        self._partials = Partials(self.builder, spec, segments) if segments else None
+        self._partials = FragmentPartials(self.builder, spec, segments) if segments else None
 
     # ---- set-up and end ---------------------------------------------------------------------
 

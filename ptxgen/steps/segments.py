@@ -149,7 +149,7 @@ class Segments:
         builder.integer("add.u32", length, length, registers["share"], comment="K tiles of the part")
 
     @contextmanager
-    def each_behind(self) -> Iterator[tuple[Register, Register]]:
+    def each_behind(self, label: str = "other_loop") -> Iterator[tuple[Register, Register]]:
         """The body runs for every unit behind this one that works on the same tile, in order: with the register of
         its number, and that of the K tiles of the tile which are summed up with it."""
         builder, registers = self._builder, self._builder.registers
@@ -160,7 +160,7 @@ class Segments:
         builder.integer("mov.b32", unit, self.unit, comment="from the units")
         if part is not unit:
             builder.integer("mov.b32", part, self.part, comment="and parts")
-        with builder.do_while("other_loop", again):
+        with builder.do_while(label, again):
             builder.integer("add.u32", unit, unit, 1, comment="behind this one")
             if part is not unit:
                 builder.integer("add.u32", part, part, 1, comment="in the same tile")

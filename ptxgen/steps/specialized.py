@@ -343,7 +343,8 @@ class TmemKernel(SpecializedKernel):
         """Multiply the cursor's stage; its release reports the read operands."""
         registers = self.builder.registers
         released = at(self._released_of(walker.cursor))
-        self._tcgen05.multiply(walker.cursor, registers["k_tile"], released, self._accumulator_of(cursor))
+        first = self._schedule.first_k_tile
+        self._tcgen05.multiply(walker.cursor, registers["k_tile"], released, self._accumulator_of(cursor), first)
 
     def report_accumulator(self, cursor: Cursor) -> None:
         """acc_full completes with the tile's MMAs."""
@@ -358,8 +359,11 @@ class TmemKernel(SpecializedKernel):
         if self._schedule.persistent:
             self._epilogue.staging_free()
         self._epilogue.take_accumulator(self._accumulator_of(cursor), self._returned_to(cursor))
-        self._epilogue.store_tile()
+        self._store_tile()
         self._next_accumulator(cursor, "acc_full")
+
+    def _store_tile(self) -> None:
+        self._epilogue.store_tile()
 
     def _next_accumulator(self, cursor: Cursor, waits: str) -> None:
         what = f"next phase of {waits}" if cursor.stage is None else "next accumulator"

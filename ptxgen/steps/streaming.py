@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 from ptxgen.ir.declarations import Barrier, Parameter, SmemBuffer
 from ptxgen.ir.ops import Section
 from ptxgen.spec import GemmSpec
@@ -10,6 +13,7 @@ from ptxgen.steps.claims import TileClaims
 from ptxgen.steps.epilogue import Epilogue
 from ptxgen.steps.matrix_unit import MatrixUnit
 from ptxgen.steps.pair import PairKernel
+from ptxgen.steps.partials import PARAMETERS, Slice, SlicePartials
 from ptxgen.steps.schedule import Schedule
 from ptxgen.steps.staging import GROUP
 
@@ -32,6 +36,9 @@ class StreamingEpilogue(Epilogue):
         self._direct = spec.epilogue.store == "direct"
         if self._direct:
             self.barriers = ()
+        self.partials: SlicePartials | None = None
+        if schedule.segments:
+            self.partials = SlicePartials(builder, spec, schedule.segments, self._read_slices)
 
     def staging_free(self) -> None:
         if not self._direct:
@@ -50,7 +57,25 @@ class StreamingEpilogue(Epilogue):
         self._writer.start()
         self._each_slice(self._slice_direct)
 
+    def _read_slices(self, slice: Slice) -> None:
+        """Every slice of the accumulator comes to registers, and goes nowhere else."""
+        self._unit.accumulator_ready()
+        self._writer.start()
+
+        def read(number: int, suffix: str) -> None:
+            self._writer.read()
+            self._return_early(number, suffix)
+            slice(number, suffix)
+            self._writer.next()
+
+        self._each_slice(read, "_handed_over")
+
     def _in_registers(self, number: int, suffix: str) -> None:
+        self._return_early(number, suffix)
+        if self.partials:
+            self.partials.add_slice(number, suffix)
+
+    def _return_early(self, number: int, suffix: str) -> None:
         """After the last slice the accumulator may be overwritten."""
         assert self._empty is not None
         last = self._slices - 1
@@ -61,7 +86,7 @@ class StreamingEpilogue(Epilogue):
         builder = self._builder
         is_last = builder.register("last_slice", GROUP, "pred")
         builder.compare("eq.u32", is_last, builder.registers["slice"], last, comment="nothing more to read")
-        with builder.guard("accumulator_kept", is_last, comment="slices remain"):
+        with builder.guard(f"accumulator_kept{suffix}", is_last, comment="slices remain"):
             self._hand_back(self._empty)
 
 
@@ -69,6 +94,7 @@ class StreamingPairKernel(PairKernel):
     """The verbs of step 10."""
 
     epilogue_kind = StreamingEpilogue
+    _epilogue: StreamingEpilogue
 
     def __init__(self, spec: GemmSpec) -> None:
         self._direct = spec.epilogue.store == "direct"
@@ -99,14 +125,32 @@ class StreamingPairKernel(PairKernel):
         return maps[:2] if self._direct else maps
 
     def _matrices(self) -> tuple[Parameter, ...]:
+        partials = PARAMETERS if self._epilogue.partials else ()
         if not self._direct:
-            return ()
+            return partials
         return (
             Parameter(name="d", kind="u64", comment="D[M, N]"),
             Parameter(name="d_pitch", kind="u32", comment="bytes from row to row of D"),
             Parameter(name="m", kind="u32", comment="M"),
             Parameter(name="n", kind="u32", comment="N"),
+            *partials,
         )
+
+    # ---- the storers ------------------------------------------------------------------------
+
+    @contextmanager
+    def storers(self) -> Iterator[None]:
+        with super().storers():
+            if self._epilogue.partials:
+                self._epilogue.partials.set_up()
+            yield
+
+    def _store_tile(self) -> None:
+        if not self._epilogue.partials:
+            super()._store_tile()
+            return
+        with self._epilogue.partials.of_segment():
+            super()._store_tile()
 
     @property
     def _claims(self) -> TileClaims | None:

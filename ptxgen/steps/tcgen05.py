@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxgen.hardware.instruction_descriptor import InstructionDescriptor
 from ptxgen.hardware.smem_descriptor import MAX_SMEM_OFFSET, SmemDescriptor
-from ptxgen.ir.declarations import Address, Cursor, Hex, Register
+from ptxgen.ir.declarations import Address, Cursor, Hex, Operand, Register
 from ptxgen.ir.ops import (
     AllocTmem,
     CommitMma,
@@ -112,7 +112,14 @@ class Tcgen05:
         )
         describe_stage_0(builder, spec, ring, self._bases)
 
-    def multiply(self, cursor: Cursor, k_tile: Register | int, done: Address, tmem: Register | None = None) -> None:
+    def multiply(
+        self,
+        cursor: Cursor,
+        k_tile: Register | int,
+        done: Address,
+        tmem: Register | None = None,
+        first_k_tile: Operand = 0,
+    ) -> None:
         """One thread issues an MMA for every 32 bytes of K and commits them to the mbarrier.
 
         `tmem` is the accumulator's address where there are several.
@@ -122,7 +129,9 @@ class Tcgen05:
         accumulate: Register | int = 0
         if isinstance(k_tile, Register):
             accumulate = builder.register("accumulate", "mma", "pred")
-            builder.compare("ne.u32", accumulate, k_tile, 0, comment="the first K tile overwrites the accumulator")
+            builder.compare(
+                "ne.u32", accumulate, k_tile, first_k_tile, comment="the first K tile overwrites the accumulator"
+            )
         a_step = builder.register("a_desc_k", _GROUP, "b64")
         b_step = builder.register("b_desc_k", _GROUP, "b64")
         with builder.guard("mma_issued", builder.registers["elected"], comment=ONE_LANE):

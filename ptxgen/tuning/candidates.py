@@ -108,6 +108,7 @@ FINE: Mapping[str, tuple[Axis, ...]] = {
         Axis("scheduler.order,scheduler.group", ("grouped,2", "grouped,4", "grouped,8", "grouped,16")),
         Axis("scheduler.order,scheduler.group", ("hilbert,4", "hilbert,8", "hilbert,16")),
         Axis("dependent_launch", ("true", "false")),
+        DIVISIONS,
         *_HINTS,
         Axis("scheduler.kind", ("persistent", "clc")),
         Axis("setmaxnreg", ("false", "true")),

@@ -13,9 +13,11 @@ import ptxgen
 from ptxgen.device.description import LaunchDescription, launch_in_header
 from ptxgen.device.emulated import EmulatedDevice
 from ptxgen.device.kernel import Kernel
+from ptxgen.toolchain import ptx_target
 
 POLICIES = ("eager", "late", "random")
 SMALL: dict[str, Any] = {"tile": {"m": 64, "n": 64, "k": 64}, "consumers": 1, "pipe_depth": 3}
+PAIR: dict[str, Any] = {"tile": {"m": 256, "n": 64, "k": 64}, "consumers": 1, "accumulators": 1, "pipe_depth": 2}
 
 
 def text_of(**scheduler: Any) -> str:
@@ -26,7 +28,9 @@ def run(text: str, policy: str, shape: tuple[int, int, int] = (129, 100, 500), g
     """The report, and the kernel that made it; integers, so that D is exact."""
     description = launch_in_header(text, "text")
     assert description is not None
-    device = EmulatedDevice("sm_90a", policy=policy, seed=1, workers=1, check=True, instruction_budget=100_000)
+    device = EmulatedDevice(
+        ptx_target(text, "text"), policy=policy, seed=1, workers=1, check=True, instruction_budget=100_000
+    )
     kernel = Kernel(text, description, device, name="text")
     m, n, k = shape
     rng = np.random.default_rng(1)
@@ -38,19 +42,23 @@ def run(text: str, policy: str, shape: tuple[int, int, int] = (129, 100, 500), g
 
 
 @pytest.mark.parametrize(
-    ("scheduler", "changes"),
+    ("target", "scheduler", "changes"),
     [
-        ({"split_k": 3}, {}),
-        ({"stream_k": True}, {}),
-        ({"stream_k": True}, {"cluster": (2, 1, 1)}),
-        ({"split_k": 2}, {"tile": {"m": 128, "n": 32, "k": 64}, "consumers": 2}),
+        ("sm_90a", {"split_k": 3}, SMALL),
+        ("sm_90a", {"stream_k": True}, SMALL),
+        ("sm_90a", {"stream_k": True}, SMALL | {"cluster": (2, 1, 1)}),
+        ("sm_90a", {"split_k": 2}, SMALL | {"tile": {"m": 128, "n": 32, "k": 64}, "consumers": 2}),
+        ("sm_100a", {"stream_k": True}, PAIR),
+        ("sm_100a", {"split_k": 2}, PAIR | {"epilogue": {"unroll": True}}),
     ],
 )
-def test_the_kernels_are_clean_and_nothing_in_them_is_idle(scheduler: dict[str, Any], changes: dict[str, Any]) -> None:
-    text = ptxgen.emit(ptxgen.step(10, target="sm_90a").replace(scheduler=scheduler, **(SMALL | changes)))
+def test_the_kernels_are_clean_and_nothing_in_them_is_idle(
+    target: str, scheduler: dict[str, Any], changes: dict[str, Any]
+) -> None:
+    text = ptxgen.emit(ptxgen.step(10, target=target).replace(scheduler=scheduler, **changes))
     idle: list[set[int]] = []
     for policy in POLICIES[1:]:
-        right, report, device = run(text, policy)
+        right, report, device = run(text, policy, (129, 100, 500) if target == "sm_90a" else (1025, 60, 500))
         assert report.errors == ()
         assert report.findings == ()
         assert right

@@ -86,9 +86,10 @@ def _beyond(draw: DrawFn, hopper: bool, changes: dict[str, Any]) -> dict[str, An
         if changes["consumers"] == 2 and draw(st.booleans()):
             found["consumer_tiles"] = "own"
             found["tile"] = {**changes["tile"], "m": changes["tile"]["m"] // 2}
-        elif draw(st.booleans()):
-            divided = {"split_k": draw(st.integers(2, 64))} if draw(st.booleans()) else {"stream_k": True}
-            found["scheduler"] = {**found.get("scheduler", changes["scheduler"]), "kind": "persistent", **divided}
+    if "consumer_tiles" not in found and draw(st.booleans()):
+        divided = {"split_k": draw(st.integers(2, 64))} if draw(st.booleans()) else {"stream_k": True}
+        scheduler = found.get("scheduler", changes["scheduler"])
+        found["scheduler"] = {**scheduler, "kind": "persistent", "depth": None, **divided}
     return found
 
 

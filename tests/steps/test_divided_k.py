@@ -37,13 +37,33 @@ SPECS = {
         {"stream_k": True}, cluster=(1, 2, 1), epilogue={"staging": "slices"}, output_type="f32"
     ),
 }
+PAIR: dict[str, Any] = {"tile": {"m": 256, "n": 64, "k": 64}, "consumers": 1, "accumulators": 2, "pipe_depth": 3}
+DIRECT: dict[str, Any] = {"store": "direct", "staging": "tile", "staging_buffers": 1}
+SPECS |= {
+    name: ptxgen.step(10).replace(scheduler=scheduler, **changes)
+    for name, scheduler, changes in (
+        ("pairs, split 2", {"split_k": 2}, PAIR),
+        ("pairs, stream", {"stream_k": True}, PAIR),
+        (
+            "pairs, stream, two consumers",
+            {"stream_k": True},
+            PAIR | {"tile": {"m": 512, "n": 32, "k": 64}, "consumers": 2, "accumulators": 1},
+        ),
+        ("pairs, stream, direct", {"stream_k": True}, PAIR | {"epilogue": DIRECT, "output_type": "f32"}),
+        (
+            "pairs, split 3, unrolled",
+            {"split_k": 3, "order": "hilbert", "group": 2},
+            PAIR | {"epilogue": {"unroll": True}, "dependent_launch": True},
+        ),
+    )
+}
 SHAPES = [(64, 64, 64), (64, 64, 320), (129, 200, 512), (16, 300, 1000), (321, 65, 24)]
 """One K tile; one tile for many CTAs; edges; few rows; fewer K tiles than parts."""
 
 
 def require_product(chosen: GemmSpec, policy: tuple[str, int], shape: tuple[int, int, int], grid: int) -> None:
     """Integers, whose sums are exact in any order: D is the product rounded once. Nothing is left in the flags."""
-    device = EmulatedDevice("sm_90a", policy=policy[0], seed=policy[1], workers=1)
+    device = EmulatedDevice(chosen.target, policy=policy[0], seed=policy[1], workers=1)
     m, n, k = shape
     rng = np.random.default_rng(m + n + k)
     a = rng.integers(-5, 6, (m, k)).astype(np.float16)
@@ -57,7 +77,7 @@ def require_product(chosen: GemmSpec, policy: tuple[str, int], shape: tuple[int,
 def test_the_product_is_right(name: str) -> None:
     """Every spec, with policies, shapes and grids in turn."""
     for index, shape in enumerate(SHAPES):
-        require_product(SPECS[name], POLICIES[index % 3], shape, (6, 2, 10, 4)[index % 4])
+        require_product(SPECS[name], POLICIES[index % 3], shape, (6, 2, 10, 6)[index % 4])
 
 
 @pytest.mark.slow
@@ -95,11 +115,13 @@ def test_refusals(changes: dict[str, Any], rule: str) -> None:
         ptxgen.step(10, target="sm_90a").replace(**changes)
 
 
-def test_other_steps_and_targets_refuse() -> None:
+def test_other_steps_and_schedulers_refuse() -> None:
     with pytest.raises(SpecError, match="scheduler.split_k=2: a choice of step 10, not of step 7"):
         ptxgen.step(7, target="sm_90a").replace(scheduler={"split_k": 2})
-    with pytest.raises(SpecError, match=r"scheduler.stream_k=true is not built yet for sm_100a \(built: sm_90a\)"):
-        ptxgen.step(10).replace(scheduler={"stream_k": True})
+    with pytest.raises(SpecError, match="scheduler.stream_k=true: a choice of step 10, not of step 9"):
+        ptxgen.step(9).replace(scheduler={"stream_k": True})
+    with pytest.raises(SpecError, match="scheduler.split_k=2: with scheduler.kind=clc a CTA has a whole tile"):
+        ptxgen.step(10).replace(scheduler={"split_k": 2, "kind": "clc"})
 
 
 def test_a_grid_must_run_at_once() -> None:
@@ -127,13 +149,13 @@ def test_the_order_of_addition_is_that_of_the_units() -> None:
     rng = np.random.default_rng(7)
     a = rng.standard_normal((100, 1000)).astype(np.float16)
     b = rng.standard_normal((70, 1000)).astype(np.float16)
-    for name in ("split 2", "stream"):
+    for name in ("split 2", "stream", "pairs, stream"):
         chosen = SPECS[name].replace(output_type="f32")
         found = {
-            compile(chosen, EmulatedDevice("sm_90a", policy=policy, seed=seed, workers=1))(
-                a, b, grid=(5, 1, 1)
+            compile(chosen, EmulatedDevice(chosen.target, policy=policy, seed=seed, workers=1))(
+                a, b, grid=(6, 1, 1)
             ).tobytes()
-            for policy, seed in [*POLICIES, ("random", 2), ("random", 3)]
+            for policy, seed in [*POLICIES, ("random", 2)]
         }
         assert len(found) == 1
 
