@@ -27,9 +27,10 @@ def test_places_in_shared_memory_are_aligned_disjoint_and_inside(
         assert offset >= ends
         ends = offset + nbytes
     assert ends == program.smem_bytes <= 232448
-    for buffer in program.buffers[1:]:
+    for buffer in program.buffers:
         for stage in range(buffer.stages):
-            assert (buffer.offset + stage * buffer.stage_bytes) % 128 == 0  # destination of TMA
+            if buffer.name in ("staging", "ring"):  # source, destination of TMA
+                assert (buffer.offset + stage * buffer.stage_bytes) % 128 == 0
     assert all(barrier.offset % BARRIER_SLOT_BYTES == 0 for barrier in program.barriers)
 
 
