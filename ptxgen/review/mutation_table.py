@@ -258,7 +258,7 @@ found: rules of [checker.md](checker.md). A rule marked "(warning)" is defined a
 "deleted" takes the instruction away (of a wait: the test and the branch back); "parity flipped" asks for the
 other phase; "one arrival fewer" is left out where an mbarrier counts one; "barrier of the next stage" is eight
 bytes further; "of the warp only" puts `bar.warp.sync` in its place; "plain arrive instead" puts `mbarrier.arrive`
-where `tcgen05.commit` was.
+where `tcgen05.commit` was; "relaxed" takes the order away; "of the CTA only" narrows the scope.
 """
 
 
