@@ -152,6 +152,8 @@ def synchronisation(trace: Trace) -> dict[tuple[int, int, int], list[Step]]:
             step = ("cluster barrier", event.action, event.order)
         elif isinstance(event, events.Fence):
             step = ("fence", event.name)
+        elif isinstance(event, events.GridWait):
+            step = ("wait for the launch before",)
         elif isinstance(event, events.WaitGroup):
             step = ("wait for group", event.mechanism, event.pending, event.read_only)
         elif isinstance(event, events.Commit):

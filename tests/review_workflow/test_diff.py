@@ -88,6 +88,13 @@ def test_a_wrong_byte_count_shows_as_a_constant_and_as_findings(step5: Source) -
     assert "errors" in found.behaviour.new.status
 
 
+def test_a_wait_for_the_kernel_before_is_synchronisation() -> None:
+    """Twice it is as right as once, and not the same."""
+    kernel = read_source("step:10@sm_90a")
+    line = next(line for line in kernel.text.splitlines() if "griddepcontrol.wait;" in line)
+    assert level(kernel, source(kernel.text.replace(line, f"{line}\n{line}")), run=True) == "results"
+
+
 def test_renumbered_registers_are_followed(numbered: Source) -> None:
     lines = numbered.text.split("\n")
     renumbered = re.sub(r"%r(\d+)", lambda match: f"%r{int(match[1]) + 7}", numbered.text).replace("<60>", "<80>")
