@@ -202,16 +202,10 @@ class Plan:
     def smem_bytes(self) -> int:
         return self.ring_offset + self.pipe_depth * self.stage_bytes
 
-    def violations(self) -> list[str]:
-        """The rules of the chip that this plan breaks."""
-        if self.smem_bytes <= self.smem_limit_bytes:
-            return []
-        return [
-            f"shared memory: control {CONTROL_BYTES} + staging {self.staging_bytes} +"
-            f" {self.pipe_depth} stages x {self.stage_bytes} = {self.smem_bytes} bytes, but a CTA has"
-            f" at most {self.smem_limit_bytes} (lower pipe_depth, use a smaller tile, or"
-            " epilogue.staging=slices)"
-        ]
+    @property
+    def fits(self) -> bool:
+        """Whether a CTA has that much shared memory."""
+        return self.smem_bytes <= self.smem_limit_bytes
 
 
 @lru_cache(maxsize=256)

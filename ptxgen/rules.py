@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import TYPE_CHECKING, Any
 
 from ptxgen.errors import UnknownNameError
-from ptxgen.plan import epilogue_slices
+from ptxgen.plan import CONTROL_BYTES, epilogue_slices
+from ptxgen.ways import memory_ways
 
 if TYPE_CHECKING:
     from ptxgen.spec import GemmSpec
@@ -94,8 +96,8 @@ def violations(spec: GemmSpec) -> list[str]:
     pair = spec.step >= 8 and spec.target == "sm_100a"
     clusters = _clusters(spec, pair)
     if spec.cluster not in clusters:
-        built = ", ".join(map(str, clusters))
-        found.append(f"cluster={spec.cluster} is not built yet for step {spec.step} (built: {built})")
+        built = ", ".join(map(extents_text, clusters))
+        found.append(f"cluster={extents_text(spec.cluster)} is not built yet for step {spec.step} (built: {built})")
     elif not pair and spec.cluster != (1, 1, 1):
         found += _multicast_violations(spec)
     if (spec.cta_group == 2) != pair:
@@ -107,6 +109,11 @@ def violations(spec: GemmSpec) -> list[str]:
     plan = _plan_violations(spec) if possible else []
     scheduling = _scheduler_violations(spec) + _split_violations(spec)
     return found + shape + _pipeline_violations(spec) + scheduling + plan
+
+
+def extents_text(extents: Iterable[int]) -> str:
+    """Extents as the command line takes them: 2x1x1."""
+    return "x".join(map(str, extents))
 
 
 def _clusters(spec: GemmSpec, pair: bool) -> tuple[tuple[int, int, int], ...]:
@@ -121,13 +128,17 @@ def _multicast_violations(spec: GemmSpec) -> list[str]:
     """Of a cluster whose CTAs each load a part of the operand that they share."""
     found = []
     if spec.scheduler.kind != "persistent":
-        found.append(f"scheduler.kind={spec.scheduler.kind}: clusters of {spec.cluster_ctas} need persistent CTAs")
+        found.append(
+            f"scheduler.kind={spec.scheduler.kind}: clusters of {spec.cluster_ctas} need persistent CTAs"
+            " (use scheduler=persistent)"
+        )
     name, rows, ctas = (
         ("A", spec.tile.m, spec.cluster[1]) if spec.cluster[1] > 1 else ("B", spec.tile.n, spec.cluster[0])
     )
     if rows % (8 * ctas):
         found.append(
-            f"cluster={spec.cluster}: {rows} rows of {name} in {ctas} parts, but a part is whole groups of 8 rows"
+            f"cluster={extents_text(spec.cluster)}: {rows} rows of {name} in {ctas} parts,"
+            " but a part is whole groups of 8 rows"
         )
     return found
 
@@ -143,7 +154,10 @@ def _tcgen05_violations(spec: GemmSpec) -> list[str]:
     found = []
     if spec.cta_group == 2:
         if spec.tile.m != 256 * spec.consumers:
-            found.append(f"tile.m={spec.tile.m}: a pair's MMA has 256 rows, 128 a CTA, for each of its consumers")
+            found.append(
+                f"tile.m={spec.tile.m}: a pair's MMA has 256 rows, 128 a CTA, for each of its consumers"
+                f" (tile.m={256 * spec.consumers} with consumers={spec.consumers})"
+            )
         if spec.tile.n not in range(32, 257, 32):
             found.append(f"tile.n={spec.tile.n}: a pair's tile has N 32 to 256 in steps of 32, half of B a CTA")
     else:
@@ -152,9 +166,16 @@ def _tcgen05_violations(spec: GemmSpec) -> list[str]:
         if spec.tile.n not in range(16, 257, 16):
             found.append(f"tile.n={spec.tile.n}: tcgen05.mma takes N 16 to 256 in steps of 16")
     if spec.step == 10 and spec.consumers not in (1, 2):
-        found.append(f"consumers={spec.consumers}: one or two warps multiply, for 256 rows each")
+        found.append(
+            f"consumers={spec.consumers}: one or two warps multiply, for 256 rows each"
+            " (consumers=1 with tile.m=256, consumers=2 with tile.m=512)"
+        )
     elif spec.step != 10 and spec.consumers != (2 if spec.step == 9 else 1):
-        found.append(f"consumers={spec.consumers}: step {spec.step} for sm_100a has {2 if spec.step == 9 else 1}")
+        other = "step 9 has two" if spec.step != 9 else "step 8 has one"
+        found.append(
+            f"consumers={spec.consumers}: step {spec.step} for sm_100a has {2 if spec.step == 9 else 1}"
+            f" ({other}, step 10 either)"
+        )
     elif spec.consumers * spec.accumulators * spec.tile.n > 512:
         found.append(
             f"tensor memory: {spec.consumers} consumers x {spec.accumulators} accumulators x {spec.tile.n} columns ="
@@ -175,7 +196,7 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
         found.append(f"accumulators={spec.accumulators}: wgmma has one accumulator, in registers")
     consumers, m, n = spec.consumers, spec.tile.m, spec.tile.n
     if consumers not in (1, 2):
-        return [f"consumers={consumers}: one or two warpgroups multiply"]
+        return [f"consumers={consumers}: one or two warpgroups multiply (use 1 or 2)"]
     if consumers != 1 and spec.roles != "specialized":
         found.append(f"consumers={consumers}: needs roles=specialized (step 7)")
     if spec.consumer_tiles == "own":
@@ -193,6 +214,7 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
         found.append(
             f"tile {m} x {n} on {consumers} warpgroups: {registers} accumulator registers a thread,"
             f" but at most {MAX_ACCUMULATORS} leave room for the rest"
+            f" (it fits with tile.m={64 * consumers} or tile.n={MAX_ACCUMULATORS})"
         )
     if not spec.epilogue.unroll:
         found.append("epilogue.unroll=false: wgmma accumulators are registers, a loop cannot index them")
@@ -204,9 +226,13 @@ def _own_tile_violations(spec: GemmSpec) -> list[str]:
     if spec.step != 10 or spec.consumers != 2:
         found.append(
             f"consumer_tiles=own: two consumers of step 10 take turns, this is step {spec.step} with {spec.consumers}"
+            " (step 10 and consumers=2, or consumer_tiles=shared)"
         )
     if spec.scheduler.kind != "persistent":
-        found.append(f"consumer_tiles=own: with scheduler.kind={spec.scheduler.kind} a CTA has one tile, not several")
+        found.append(
+            f"consumer_tiles=own: with scheduler.kind={spec.scheduler.kind} a CTA has one tile, not several"
+            " (use scheduler=persistent)"
+        )
     return found
 
 
@@ -241,13 +267,15 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
                 found.append(f"{name}={hint}: hints belong to step 10, step {spec.step} gives none")
     if spec.suspend_ns is not None and not 1 <= spec.suspend_ns < 2**32:
         found.append(f"suspend_ns={spec.suspend_ns}: a time hint is 1 to {2**32 - 1} nanoseconds")
-    for name, value, first, rest in (
-        ("load", spec.load, "threads", "tma"),
-        ("epilogue.store", spec.epilogue.store, "direct", "tma"),
+    for name, value, first, rest, where in (
+        ("load", spec.load, "threads", "tma", "steps 1 to 3" if spec.load == "threads" else "step 4 and up"),
+        ("epilogue.store", spec.epilogue.store, "direct", "tma", _stores(spec.epilogue.store)),
     ):
         wanted = first if spec.step <= 3 else rest
         if value != wanted and not (name == "epilogue.store" and beyond):
-            found.append(f"{name}={value}: step {spec.step} has {name}={wanted}")
+            found.append(
+                f"{name}={value}: step {spec.step} for {spec.target} has {name}={wanted} ({name}={value}: {where})"
+            )
     epilogue = spec.epilogue
     if beyond and epilogue.store == "tma":
         found += _streaming_violations(spec)
@@ -267,13 +295,21 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
     return found
 
 
+def _stores(store: str) -> str:
+    """Who stores so."""
+    return "steps 1 to 3, and step 10 for sm_100a" if store == "direct" else "step 4 and up"
+
+
 def _streaming_violations(spec: GemmSpec) -> list[str]:
     """Step 10's ring of staging buffers."""
     epilogue = spec.epilogue
     if epilogue.staging != "slices":
         return [f"epilogue.staging={epilogue.staging}: step 10 stages slices (epilogue.staging=slices)"]
     if epilogue.staging_buffers == 1:
-        return ["epilogue.staging_buffers=1: step 10 needs two, one is stored from while one is written"]
+        return [
+            "epilogue.staging_buffers=1: step 10 for sm_100a needs two, one is stored from while one is written"
+            " (epilogue.staging_buffers=2)"
+        ]
     return []
 
 
@@ -364,4 +400,11 @@ def _plan_violations(spec: GemmSpec) -> list[str]:
         found.append(f"epilogue.staging_buffers={buffers}: staging of the whole tile is one buffer")
     elif not 1 <= buffers <= 4:
         found.append(f"epilogue.staging_buffers={buffers}: slices are staged in 1 to 4 buffers")
-    return found or spec.plan.violations()
+    plan = spec.plan
+    if found or plan.fits:
+        return found
+    return [
+        f"shared memory: control {CONTROL_BYTES} + staging {plan.staging_bytes} +"
+        f" {plan.pipe_depth} stages x {plan.stage_bytes} = {plan.smem_bytes} bytes, but a CTA has"
+        f" at most {plan.smem_limit_bytes} (it fits with {' or '.join((*memory_ways(spec), 'a smaller tile'))})"
+    ]

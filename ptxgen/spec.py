@@ -195,7 +195,9 @@ class GemmSpec:
     def replace(self, **changes: Any) -> GemmSpec:
         """Return a spec with some fields changed; a part may be given as a mapping of its fields.
 
-        `spec.replace(pipe_depth=4, tile={"n": 256})` keeps the tile's m and k.
+        `spec.replace(pipe_depth=4, tile={"n": 256})` keeps the tile's m and k. In a mapping, what has no meaning
+        beside a new value goes back to its usual one, unless it is given too: `epilogue={"store": "direct"}` stages
+        nothing, `scheduler={"order": "row_major"}` has no group, another order its usual one.
         """
         known = {item.name for item in dataclasses.fields(self)}
         for name, value in changes.items():
@@ -203,7 +205,7 @@ class GemmSpec:
                 raise UnknownNameError("spec field", name, sorted(known))
             part = getattr(self, name)
             if isinstance(value, Mapping) and dataclasses.is_dataclass(part):
-                changes[name] = _replace_part(name, part, value)
+                changes[name] = _replace_part(name, part, {**implied(name, value, part), **value})
         return dataclasses.replace(self, **changes)
 
     def settings(self) -> dict[str, Any]:
@@ -251,6 +253,15 @@ class GemmSpec:
 
 
 _USUAL = {name: value for name, value in GemmSpec(step=4).settings().items() if name != "step"}
+
+
+def implied(name: str, changes: Mapping[str, Any], part: Any) -> dict[str, Any]:
+    """What changes of a part bring with them, where they are not given too."""
+    if name == "scheduler" and changes.get("order", part.order) != part.order:
+        return {"group": DEFAULT_GROUP if changes["order"] in BANDED else None}
+    if name == "epilogue" and changes.get("store") == "direct":
+        return {"staging": "tile", "staging_buffers": 1}
+    return {}
 
 
 def _replace_part(name: str, part: Any, changes: Mapping[str, Any]) -> Any:
@@ -311,10 +322,6 @@ def _parse_value(spec: GemmSpec, key: str, value: str) -> dict[str, Any]:
     if key not in settings:
         known = [name for name in settings if name not in ("step", "target")]
         raise UnknownNameError("setting", key, [*known, *short_forms])
-    if key == "scheduler.order":
-        return {key: value, "scheduler.group": DEFAULT_GROUP if value in BANDED else None}
-    if key == "epilogue.store" and value == "direct":
-        return {key: value, "epilogue.staging": "tile", "epilogue.staging_buffers": 1}
     if key == "epilogue.ops":
         return {key: tuple(item for item in value.split(",") if item)}
     if isinstance(settings[key], bool):

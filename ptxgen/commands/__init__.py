@@ -74,6 +74,8 @@ def run(arguments: Sequence[str] | None = None) -> int:
         message = error.format_message()
     except click.ClickException as error:
         message = error.format_message()
+        if message.startswith("Got unexpected extra argument") and "=" in message:
+            message += "; each choice needs a --set of its own"
         if isinstance(error, click.UsageError) and error.ctx is not None:
             message += f"\nTry '{error.ctx.command_path} --help'."
     except click.Abort:

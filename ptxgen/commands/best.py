@@ -33,9 +33,8 @@ def best(
 
     From a table that `ptxgen tune` measured on the target's GPU, else by a model. Needs no GPU.
     """
-    from ptxgen.steps.launch import reproduce_command
+    from ptxgen.steps.launch import changed, reproduce_command
     from ptxgen.tuning.best import best as choose
-    from ptxgen.tuning.table import changed
 
     choice = choose(m, n, k, target=target, operand_type=operand_type, output_type=output_type)
     command = reproduce_command(choice.spec)
@@ -55,7 +54,7 @@ def best(
     else:
         click.echo(f"{command}\n{choice.why}")
         if choice.grid is not None:
-            click.echo(f"Launch it on {choice.grid[0]} CTAs (grid=).")
+            click.echo(f"Launch it on {choice.grid[0]} CTAs (--grid {choice.grid[0]}; grid= in Python).")
         click.echo("Next by the model:")
         for spec in choice.others[:_OTHERS]:
             click.echo(f"  {reproduce_command(spec)}")

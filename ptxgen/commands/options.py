@@ -58,5 +58,7 @@ def only_one_source(file: Path | None, step_number: int | None, settings: tuple[
     """Refuse a file together with --step or --set, and neither of them."""
     if file is None and step_number is None:
         raise click.UsageError("which kernel? give a PTX file or --step N (see `ptxgen steps`)")
+    if file is not None and step_number is not None and "=" in str(file) and not file.exists():
+        raise click.UsageError(f"there is no file {file}; each choice needs a --set of its own: --set {file}")
     if file is not None and (step_number is not None or settings):
         raise click.UsageError("a PTX file is taken as it is: --step and --set do not go with it")

@@ -11,7 +11,7 @@ from typing import Any
 from ptxgen.hardware.element_types import element_type
 from ptxgen.plan import Operand
 from ptxgen.rules import BANDED
-from ptxgen.spec import GemmSpec, setting_text
+from ptxgen.spec import GemmSpec, implied, setting_text
 from ptxgen.steps.partials import PARAMETERS, slot_bytes, slot_flags
 
 Expression = int | str | list[Any]
@@ -129,14 +129,23 @@ def launch_text(spec: GemmSpec) -> str:
 
 def reproduce_command(spec: GemmSpec) -> str:
     """The command line that prints the same text: the step and every setting that differs."""
+    words = [f"ptxgen emit --step {spec.step} --target {spec.target}"]
+    return " ".join((*words, *(f"--set {text}" for text in changed(spec))))
+
+
+def changed(spec: GemmSpec) -> tuple[str, ...]:
+    """The settings in which a spec differs from its step's usual ones, as on the command line; but for those that the
+    others bring with them."""
     from ptxgen.steps import step
 
-    usual = step(spec.step, target=spec.target).settings()
-    words = [f"ptxgen emit --step {spec.step} --target {spec.target}"]
-    for name, value in spec.settings().items():
-        if value != usual[name]:
-            words.append(f"--set {setting_text(name, value)}")
-    return " ".join(words)
+    base = step(spec.step, target=spec.target)
+    usual = base.settings()
+    found = {name: value for name, value in spec.settings().items() if value != usual[name]}
+    for part in ("scheduler", "epilogue"):
+        own = {name.partition(".")[2]: value for name, value in found.items() if name.startswith(f"{part}.")}
+        brought = implied(part, own, getattr(base, part))
+        usual.update({f"{part}.{name}": value for name, value in brought.items()})
+    return tuple(setting_text(name, value) for name, value in spec.settings().items() if value != usual[name])
 
 
 def _pointers(spec: GemmSpec) -> list[dict[str, Any]]:

@@ -18,10 +18,11 @@ from ptxgen.bench.timing import Mode, Timing
 from ptxgen.errors import HungKernelError, PtxgenError
 from ptxgen.hardware.targets import Target
 from ptxgen.spec import GemmSpec
+from ptxgen.steps.launch import changed
 from ptxgen.tuning.best import ranking
 from ptxgen.tuning.candidates import variations
 from ptxgen.tuning.model import pays_to_divide
-from ptxgen.tuning.table import Entry, Problem, changed, spec_json
+from ptxgen.tuning.table import Entry, Problem, spec_json
 
 FINALISTS = 4
 _BEHIND = 1.2

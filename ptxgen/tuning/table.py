@@ -19,8 +19,7 @@ from typing import Any
 from ptxgen.errors import PtxgenError
 from ptxgen.files import read_text
 from ptxgen.hardware.element_types import element_type
-from ptxgen.spec import GemmSpec, setting_text
-from ptxgen.steps import step
+from ptxgen.spec import GemmSpec
 
 VERSION = 1
 NEAR = 1.125
@@ -182,12 +181,6 @@ def spec_json(spec: GemmSpec) -> dict[str, Any]:
 def spec_of(data: Mapping[str, Any], target: str) -> GemmSpec:
     """Inverse of spec_json. SpecError where such a kernel can no longer be built."""
     return GemmSpec.from_json(json.dumps({**data, "target": target}))
-
-
-def changed(spec: GemmSpec) -> tuple[str, ...]:
-    """The settings in which a spec differs from its step's usual ones, as on the command line."""
-    usual = step(spec.step, target=spec.target).settings()
-    return tuple(setting_text(name, value) for name, value in spec.settings().items() if value != usual[name])
 
 
 def gpu_key(name: str) -> str:

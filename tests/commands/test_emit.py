@@ -40,6 +40,7 @@ def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
     lines = capsys.readouterr().out.splitlines()
     assert [int(line.split()[0]) for line in lines] == list(STEPS)
     assert {4, 5, 6} <= set(STEPS)
+    assert lines[6].endswith("(sm_100a, sm_90a)") and lines[7].endswith("(sm_100a)")
 
 
 @pytest.mark.parametrize(
@@ -51,6 +52,8 @@ def test_steps(capsys: pytest.CaptureFixture[str]) -> None:
         (["emit", "--step", "six"], "'six' is not a valid integer"),
         (["emit", "--step", "6", "--target", "sm10a"], "unknown target 'sm10a'; did you mean 'sm_100a'"),
         (["emit", "--step", "6", "--set", "pipe_deph=4"], "unknown setting 'pipe_deph'; did you mean 'pipe_depth'?"),
+        (["emit", "--step", "10", "--set", "tile.m=256", "consumers=1"], "each choice needs a --set of its own"),
+        (["verify", "--step", "10", "--set", "tile.m=256", "consumers=1"], "each choice needs a --set of its own"),
         (["emit", "--step", "6", "--set", "pipe_depth"], "a setting is written key=value, got 'pipe_depth'"),
         (["emit", "--step", "6", "--set", "pipe_depth=many"], "pipe_depth is a whole number, got 'many'"),
         (["emit", "--step", "6", "--set", "tile=128x256x128", "--set", "pipe_depth=8"], "232448"),

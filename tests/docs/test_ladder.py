@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 ROOT = Path(__file__).resolve().parents[2]
 TEXT = (ROOT / "docs" / "ladder.md").read_text(encoding="utf-8")
@@ -25,6 +26,29 @@ def test_quoted_lines_are_generated(where: str, lines: str) -> None:
     generated = {squeezed(line) for line in (ROOT / "generated" / f"{path}.ptx").read_text().splitlines()}
     missing = [line for line in lines.splitlines() if squeezed(line) not in generated]
     assert not missing
+
+
+ROWS = [
+    (choice, target)
+    for choices, targets in re.findall(r"(?m)^\| (`--set .*?) \| (.*?) \|", TEXT)
+    for choice in re.findall(r"`(.*?)`", choices)
+    for target in targets.split(", ")
+]
+
+
+@pytest.mark.parametrize(("choice", "target"), ROWS)
+def test_choices_of_step_10_are_possible_as_they_are_written(choice: str, target: str) -> None:
+    from ptxgen.commands.emit import emit
+
+    arguments = ["--step", "10", "--target", target, *choice.split()]
+    result = CliRunner().invoke(emit, arguments)
+    assert result.exit_code == 0, result.exception
+    usual = CliRunner().invoke(emit, arguments[:4])
+    assert result.stdout != usual.stdout or (choice, target) == ("--set dependent_launch=true", "sm_90a")
+
+
+def test_the_table_has_rows() -> None:
+    assert len(ROWS) > 15
 
 
 @pytest.mark.parametrize(("commands", "output"), EXERCISES, ids=range(len(EXERCISES)))

@@ -143,7 +143,7 @@ def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> N
 @pytest.mark.parametrize(
     ("changes", "rule"),
     [
-        ({"cluster": (2, 2, 1)}, r"cluster=\(2, 2, 1\) is not built yet for step 10"),
+        ({"cluster": (2, 2, 1)}, r"cluster=2x2x1 is not built yet for step 10"),
         ({"cluster": (2, 1, 1), "scheduler": {"kind": "grid"}}, "clusters of 2 need persistent CTAs"),
         ({"cluster": (2, 1, 1), "tile": {"n": 248}}, "248 rows of B in 2 parts"),
         ({"tile": {"n": 128}, "consumers": 1, "consumer_tiles": "own"}, "two consumers of step 10 take turns"),

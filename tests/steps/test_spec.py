@@ -38,7 +38,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
         "scheduler.group=0: the grouped order needs a group of 1 or more",
     ),
     "no group": (
-        {"scheduler": {"order": "grouped"}},
+        {"scheduler": {"order": "grouped", "group": None}},
         "scheduler.group=None: the grouped order needs a group of 1 or more",
     ),
     "a group of 32 bits": (
@@ -68,7 +68,7 @@ RULES: dict[str, tuple[dict[str, Any], str]] = {
     "shared memory": (
         {"tile": {"n": 256}, "pipe_depth": 4, "output_type": "f32"},
         "shared memory: control 1024 + staging 131072 + 4 stages x 49152 = 328704 bytes, but a CTA has"
-        " at most 232448 (lower pipe_depth, use a smaller tile, or epilogue.staging=slices)",
+        " at most 232448 (it fits with pipe_depth=2 or epilogue.staging=slices or a smaller tile)",
     ),
     "two accumulators without roles": (
         {"accumulators": 2},
@@ -159,7 +159,7 @@ def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
 @pytest.mark.parametrize(
     ("number", "changes", "message"),
     [
-        (5, {"load": "threads"}, "load=threads: step 5 has load=tma"),
+        (5, {"load": "threads"}, "load=threads: step 5 for sm_100a has load=tma (load=threads: steps 1 to 3)"),
         (
             9,
             {"scheduler": {"kind": "clc"}},
@@ -186,24 +186,38 @@ def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
         (
             10,
             {"epilogue": {"staging_buffers": 1}},
-            "epilogue.staging_buffers=1: step 10 needs two, one is stored from while one is written",
+            "epilogue.staging_buffers=1: step 10 for sm_100a needs two, one is stored from while one is written"
+            " (epilogue.staging_buffers=2)",
         ),
-        (10, {"consumers": 3, "tile": {"m": 768}}, "consumers=3: one or two warps multiply, for 256 rows each"),
+        (
+            10,
+            {"consumers": 3, "tile": {"m": 768}},
+            "consumers=3: one or two warps multiply, for 256 rows each"
+            " (consumers=1 with tile.m=256, consumers=2 with tile.m=512)",
+        ),
         (
             10,
             {"accumulators": 2, "tile": {"n": 128}},
             "accumulators=2: two consumers have an accumulator each, which fill tensor memory",
         ),
         (10, {"cta_group": 1, "tile": {"m": 128}, "consumers": 1}, "cta_group=1: step 10 has cta_group=2"),
-        (2, {"epilogue": {"store": "tma"}}, "epilogue.store=tma: step 2 has epilogue.store=direct"),
+        (
+            2,
+            {"epilogue": {"store": "tma"}},
+            "epilogue.store=tma: step 2 for sm_100a has epilogue.store=direct (epilogue.store=tma: step 4 and up)",
+        ),
         (2, {"scheduler": {"kind": "grid"}}, "scheduler.kind=grid: steps like 2 have single: they compute one tile"),
         (3, {"scheduler": {"kind": "single"}}, "scheduler.kind=single: steps like 3 have grid or persistent"),
         (3, {"pipe_depth": 2}, "pipe_depth=2: step 3 has no ring, its depth is 1 (use step 5)"),
         (6, {"roles": "specialized"}, "roles=specialized: step 6 has unified roles"),
         (7, {"pipe_depth": 1}, "pipe_depth=1: specialized roles need two stages, one is read while one is loaded"),
         (8, {"cta_group": 1, "tile": {"m": 128}}, "cta_group=1: step 8 has cta_group=2"),
-        (6, {"cluster": (2, 1, 1)}, "cluster=(2, 1, 1) is not built yet for step 6 (built: (1, 1, 1))"),
-        (8, {"tile": {"m": 128}}, "tile.m=128: a pair's MMA has 256 rows, 128 a CTA, for each of its consumers"),
+        (6, {"cluster": (2, 1, 1)}, "cluster=2x1x1 is not built yet for step 6 (built: 1x1x1)"),
+        (
+            8,
+            {"tile": {"m": 128}},
+            "tile.m=128: a pair's MMA has 256 rows, 128 a CTA, for each of its consumers (tile.m=256 with consumers=1)",
+        ),
         (8, {"tile": {"n": 48}}, "tile.n=48: a pair's tile has N 32 to 256 in steps of 32, half of B a CTA"),
         (6, {"accumulators": 2}, "accumulators=2: only specialized roles can fill one while the other is stored"),
     ],
@@ -246,7 +260,7 @@ def test_unknown_names_are_refused_with_the_nearest() -> None:
         step(5).replace(epilogue={"slice": 16})
     with pytest.raises(PtxgenError, match="a step is a whole number, got '6'"):
         step("6")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="unknown step '11'"):
+    with pytest.raises(UnknownNameError, match=r"^unknown step '11' \(known"):
         step(11)
     with pytest.raises(UnknownNameError, match="unknown target 'sm_100'; did you mean 'sm_100a'"):
         step(5, target="sm_100")

@@ -314,7 +314,7 @@ def test_command(tuned: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
     lines = capsys.readouterr().out.splitlines()
     assert lines[0].startswith("ptxgen emit --step 7 --target sm_90a --set operand_type=bf16")
     assert lines[1].startswith("Measured fastest on NVIDIA H200")
-    assert lines[2] == "Launch it on 128 CTAs (grid=)."
+    assert lines[2] == "Launch it on 128 CTAs (--grid 128; grid= in Python)."
     assert out.read_text() == ptxgen.emit(load_table(tuned).entries[0].spec)
     assert run(["best", *size, "--json"]) == 0
     data = json.loads(capsys.readouterr().out)
