@@ -247,6 +247,6 @@ def _variations(contestant: Contestant, problem: Problem, chip: Target) -> list[
     units = -(-problem.m // tile.m) * -(-problem.n // tile.n)
     workers = chip.sm_count // spec.cluster_ctas
     even = -(-units // -(-units // workers)) * spec.cluster_ctas
-    if even < workers * spec.cluster_ctas:
+    if even < workers * spec.cluster_ctas and not spec.scheduler.divides_k:
         found.append(Contestant(spec=spec, grid=even))
     return found

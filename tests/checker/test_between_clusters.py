@@ -44,7 +44,6 @@ def run(text: str, policy: str, shape: tuple[int, int, int] = (129, 100, 500), g
 @pytest.mark.parametrize(
     ("target", "scheduler", "changes"),
     [
-        ("sm_90a", {"split_k": 3}, SMALL),
         ("sm_90a", {"stream_k": True}, SMALL),
         ("sm_90a", {"stream_k": True}, SMALL | {"cluster": (2, 1, 1)}),
         ("sm_90a", {"split_k": 2}, SMALL | {"tile": {"m": 128, "n": 32, "k": 64}, "consumers": 2}),
