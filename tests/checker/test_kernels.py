@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from pathlib import Path
 
 import pytest
@@ -46,6 +47,22 @@ def test_a_kernel_is_clean(name: str) -> None:
     lines = kernel.text.split("\n")
     idle = [lines[number - 1].split("//")[0].strip() for number in device_of(kernel).usage.idle_lines()]
     assert [one for one in idle if not ("%mma_done" in one and name == "sm_90a/step4.ptx")] == []
+
+
+def test_a_racy_run_takes_little_longer_than_a_clean_one() -> None:
+    """Thousands of pairs that race, and each is looked at; once that took ten times as long."""
+    clean = checked("sm_100a/step10.ptx")
+    line = next(one for one in clean.text.splitlines() if "bar.sync %epilogue_barrier" in one)
+    racy = Kernel(clean.text.replace(line, ""), clean.description, clean.device, name="racy")
+    case = Case(problem={"M": 300, "N": 300, "K": 100}, grid=(2, 1, 1), policy="late", seed=0)
+    seconds: list[float] = []
+    for kernel in (clean, racy):
+        run_case(kernel, case)
+        began = time.process_time()
+        run = run_case(kernel, case)
+        seconds.append(time.process_time() - began)
+        assert run.clean is (kernel is clean)
+    assert seconds[1] < 4 * seconds[0]
 
 
 @pytest.mark.slow
