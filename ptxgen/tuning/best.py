@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from ptxgen.device.expression import evaluate, parse_expression
 from ptxgen.errors import PtxgenError
+from ptxgen.hardware.element_types import element_type
 from ptxgen.hardware.targets import Target
 from ptxgen.hardware.targets import target as target_named
+from ptxgen.steps.launch import launch_description
 from ptxgen.tuning.candidates import candidates, variations
 from ptxgen.tuning.model import Estimate, estimate, pays_to_divide
 from ptxgen.tuning.table import Entry, Problem, find_table
@@ -76,7 +80,8 @@ def best(
         types = {"operand_type": problem.operand_type, "output_type": problem.output_type}
         entry = replace(entry, spec=entry.spec.replace(**types))
         seen = estimate(entry.spec, m, n, k, chip=chip, grid=entry.grid)
-        if entry.problem.extents == problem.extents or seen.seconds <= _TRUST * first[0].seconds:
+        can = runs(entry.spec, problem, chip)
+        if entry.problem.extents == problem.extents or (can and seen.seconds <= _TRUST * first[0].seconds):
             return _measured(problem, entry, seen, ranked, table.gpu)
     why = _reason(problem, *first, chip)
     if table is None:
@@ -105,12 +110,36 @@ def ranking(problem: Problem, target: str, chip: Target) -> list[tuple[Estimate,
         return estimate(spec, *problem.extents, chip=chip), spec
 
     every = candidates(target, problem.operand_type, problem.output_type)
-    found = [spec for spec in every if pays_to_divide(spec, *problem.extents, chip)]
+    found = [spec for spec in every if pays_to_divide(spec, *problem.extents, chip) and runs(spec, problem, chip)]
+    if not found:
+        raise PtxgenError(f"no kernel for {target} can run {problem}: it has too many tiles for any of them; divide it")
     ranked = sorted(map(judged, found), key=lambda item: item[0].rank)
     spec = ranked[0][1]
-    others = (other for other in variations(spec) if other.scheduler.order == spec.scheduler.order)
+    # Of ways to store and to stage the model knows nothing measured: the usual one stays (docs/ladder.md).
+    others = (
+        other
+        for other in variations(spec)
+        if other.scheduler.order == spec.scheduler.order
+        and other.replace(scheduler=spec.scheduler) == spec
+        and runs(other, problem, chip)
+    )
     orders = [ranked[0], *map(judged, others)]
     return [min(orders, key=lambda item: item[0].rank), *ranked[1:]]
+
+
+def runs(spec: GemmSpec, problem: Problem, chip: Target) -> bool:
+    """Whether the preconditions of the kernel's launch description hold for the problem."""
+    launch = launch_description(spec)
+    symbols = {**dict(zip("MNK", problem.extents, strict=True)), "SM_COUNT": chip.sm_count}
+
+    def value(expression: object) -> int:
+        return evaluate(parse_expression(expression, "launch"), symbols, "launch")
+
+    symbols["CTAS"] = math.prod(value(extent) for extent in launch["grid"])
+    return all(
+        rule.get("at_least", 0) <= value(rule["expression"]) < rule.get("below", math.inf)
+        for rule in launch["preconditions"]
+    )
 
 
 def _measured(
@@ -140,10 +169,11 @@ def _reason(problem: Problem, found: Estimate, spec: GemmSpec, chip: Target) -> 
         "memory": "memory bandwidth",
         "power": "power",
     }[found.bound]
-    return (
-        f"The model expects {problem.flop / found.seconds / 1e12:.0f} TFLOP/s on a {chip.chip}, bound by {bound}. "
-        + _shape(problem, spec, found)
-    )
+    speed = problem.flop / found.seconds / 1e12
+    if speed < 1:
+        told = f"The model expects {found.seconds * 1e6:.1f} us on a {chip.chip}: the problem is so small that"
+        return f"{told} a launch and the way through one pipeline are nearly all of it. " + _shape(problem, spec, found)
+    return f"The model expects {speed:.0f} TFLOP/s on a {chip.chip}, bound by {bound}. " + _shape(problem, spec, found)
 
 
 def _shape(problem: Problem, spec: GemmSpec, found: Estimate) -> str:
@@ -151,7 +181,23 @@ def _shape(problem: Problem, spec: GemmSpec, found: Estimate) -> str:
     waves = "one wave" if found.waves == 1 else f"{found.waves} waves"
     parts = f", K in {spec.scheduler.split_k} parts," if spec.scheduler.split_k > 1 else ""
     parts = ", K dealt out (stream-K)," if spec.scheduler.stream_k else parts
+    filled = f"{found.wave_efficiency:.0%}" if found.wave_efficiency >= 0.01 else "less than 1%"
+    told = f"Tiles of {tile.m} x {tile.n}{parts} fill {waves} to {filled}"
+    if found.wave_efficiency >= 0.01:
+        loaded = found.loaded_bytes / problem.flop * 1e3
+        told += f" and load {loaded:.1f} bytes per kFLOP through {spec.pipe_depth} stages"
+    return f"{told}.{_pitches(problem)}"
+
+
+def _pitches(problem: Problem) -> str:
+    """What it means where rows are no multiple of the 16 bytes that TMA can step by."""
+    _, n, k = problem.extents
+    rows = {"A and B": k * element_type(problem.operand_type).bytes, "D": n * element_type(problem.output_type).bytes}
+    odd = [f"{name} ({nbytes} bytes)" for name, nbytes in rows.items() if nbytes % 16]
+    if not odd:
+        return ""
     return (
-        f"Tiles of {tile.m} x {tile.n}{parts} fill {waves} to {found.wave_efficiency:.0%} and load "
-        f"{found.loaded_bytes / problem.flop * 1e3:.1f} bytes per kFLOP through {spec.pipe_depth} stages."
+        f" Rows of {' and of '.join(odd)} are no multiple of 16 bytes, as TMA wants them apart: NumPy arrays are copied"
+        " and D is made with padded rows, but arrays on a GPU have to have them. The model does not count what"
+        " such rows cost."
     )

@@ -14,10 +14,13 @@ import pytest
 
 import ptxgen
 from ptxgen.commands import run
-from ptxgen.errors import PtxgenError
+from ptxgen.device.description import parse_launch
+from ptxgen.device.launch import Launch
+from ptxgen.errors import LaunchError, PtxgenError
 from ptxgen.hardware.targets import TARGETS, target
 from ptxgen.review.predict import predict
 from ptxgen.steps import STEPS
+from ptxgen.steps.launch import launch_text
 from ptxgen.tuning.candidates import AXES, candidates, variations
 from ptxgen.tuning.model import estimate, pays_to_divide
 from ptxgen.tuning.table import Entry, Problem, Table, find_table, load_table, parse_table
@@ -196,6 +199,43 @@ def test_small_problems_get_small_tiles() -> None:
     small, large = (ptxgen.best(n, n, n).spec.tile for n in (512, 8192))
     assert small.m * small.n < large.m * large.n
     assert ptxgen.best(8192, 8192, 8192).spec.cta_group == 2
+
+
+@pytest.mark.parametrize("name", TARGETS)
+def test_what_is_recommended_can_run(name: str) -> None:
+    """Every spec that is named, by the preconditions of its own launch description."""
+    size = (10**7, 10**7, 64)
+    choice = ptxgen.best(*size, target=name)
+    for spec in (choice.spec, *choice.others):
+        launch_of(spec, size)
+    with pytest.raises(LaunchError, match="tile ids are 31-bit numbers"):
+        launch_of(ptxgen.step(4 if name == "sm_90a" else 7, target=name).replace(scheduler=PERSISTENT), size)
+    with pytest.raises(PtxgenError, match="no kernel for .* can run 100000000 x 100000000 x 64"):
+        ptxgen.best(10**8, 10**8, 64, target=name)
+
+
+PERSISTENT = {"kind": "persistent", "order": "row_major"}
+
+
+def launch_of(spec: ptxgen.GemmSpec, size: tuple[int, int, int]) -> None:
+    description = parse_launch(launch_text(spec), "text")
+    Launch.of(description, problem=dict(zip("MNK", size, strict=True)), chip=target(spec.target))
+
+
+def test_small_problems_are_told_in_time() -> None:
+    why = ptxgen.best(1, 1, 1).why
+    assert "so small that" in why and "TFLOP" not in why and "kFLOP" not in why
+
+
+def test_rows_that_tma_cannot_step_by() -> None:
+    assert "Rows of D (8194 bytes) are no multiple of 16 bytes" in ptxgen.best(4096, 4097, 4096).why
+    assert "multiple" not in ptxgen.best(4096, 4096, 4096).why
+
+
+def test_direct_stores_are_not_preferred_unmeasured() -> None:
+    for n in (1024, 4096, 4097):
+        epilogue = ptxgen.best(n, n, n).spec.epilogue
+        assert epilogue.store == "tma" and epilogue.staging_buffers <= 2
 
 
 def test_it_is_fast(monkeypatch: pytest.MonkeyPatch) -> None:
