@@ -12,7 +12,6 @@ from ptxgen.review.mutants import Mutant, mutants
 from ptxgen.review.mutations import Examination, Outcome
 
 ROOT = Path(__file__).resolve().parents[2]
-anew = pytest.mark.skip(reason="docs/mutations.md is of the kernels' texts before: it has to be made anew")
 STEP6 = ROOT / "generated" / "sm_100a" / "step6.ptx"
 
 SAMPLE = [
@@ -110,7 +109,6 @@ def test_the_rule_is_that_of_what_the_instruction_is_for(
     assert (mutation_table.judge(mutant, Outcome(errors=(rules,)), "sm_100a/x.ptx").wrong == "") is fits
 
 
-@anew
 def test_the_table_is_that_of_the_kernels() -> None:
     """By the kernels' digests and mutants; that what it says is so, the slow test tells."""
     file = ROOT / "docs" / "mutations.md"
@@ -123,7 +121,6 @@ def test_the_table_is_that_of_the_kernels() -> None:
         pytest.skip(f"not in docs/mutations.md yet (python -m ptxgen.review.mutation_table): {', '.join(missing)}")
 
 
-@anew
 def test_comments_only_renumber_the_table() -> None:
     name = "sm_100a/step1.ptx"
     part = mutation_table.sections((ROOT / "docs" / "mutations.md").read_text(encoding="utf-8"))[name]
@@ -144,7 +141,6 @@ def test_names_of_labels_and_the_base_of_numbers_are_no_code() -> None:
         assert mutation_table.digest(text.replace(old, new, 1)) != mutation_table.digest(text)
 
 
-@anew
 def test_what_the_table_calls_harmless_is_so_for_a_reason_still_known() -> None:
     parts = mutation_table.sections((ROOT / "docs" / "mutations.md").read_text(encoding="utf-8"))
     for name, path in mutation_table.kernels(ROOT).items():
