@@ -14,21 +14,23 @@ class PtxgenError(Exception):
     """Base of all errors that a user can cause and mend."""
 
 
-def _same_number(known: str, name: str) -> bool:
-    """Whether a digit may have been forgotten, but none is another."""
+def _may_be_meant(known: str, name: str) -> bool:
+    """Whether a slip of the pen leads from one to the other: sm_80 is not sm_90a, nor 11 a slip for 1.
+
+    In the number of a chip or a step a digit may have been forgotten, but none is another.
+    """
+    if known == name or name.isdecimal():
+        return False
     one, other = ("".join(filter(str.isdecimal, item)) for item in (known, name))
-    return not name.isdecimal() and (one in other or other in one)
+    return not known.startswith("sm_") or one in other or other in one
 
 
 class UnknownNameError(PtxgenError):
-    """A name that is not one of a closed set; the message suggests the nearest one.
-
-    A name with another number is no slip of the pen: sm_80 is not sm_90a, 11 is not 1.
-    """
+    """A name that is not one of a closed set; the message suggests the nearest one."""
 
     def __init__(self, kind: str, name: object, known: Iterable[object]) -> None:
         names = [str(item) for item in known]
-        alike = [item for item in names if item != str(name) and _same_number(item, str(name))]
+        alike = [item for item in names if _may_be_meant(item, str(name))]
         near = difflib.get_close_matches(str(name), alike, n=1, cutoff=0.5)
         hint = f"; did you mean {near[0]!r}?" if near else ""
         super().__init__(f"unknown {kind} {str(name)!r}{hint} (known: {', '.join(names)})")
