@@ -28,6 +28,7 @@ from typing import Any
 
 import ptxgen
 from benchmarks.common import record
+from benchmarks.comparison.triton_compiler import compile_kernel
 from ptxgen.plan import MMA_K_BYTES
 from ptxgen.spec import parse_settings
 from ptxgen.toolchain import assemble, disassemble
@@ -160,7 +161,6 @@ def ours() -> Iterator[Kernel]:
 
 def triton_kernels() -> Iterator[Kernel]:
     """Persistent, with roles, and without: kernels of tests/peers."""
-    compiler, backend = importlib.import_module("triton.compiler"), importlib.import_module("triton.backends.compiler")
     language = importlib.import_module("triton.language")
     spec = importlib.util.spec_from_file_location("triton_kernels", ROOT / "tests" / "peers" / "triton_kernels.py")
     assert spec is not None
@@ -170,7 +170,6 @@ def triton_kernels() -> Iterator[Kernel]:
     spec.loader.exec_module(kernels)
     tile = 128, 256, 64
     for name, roles in (("Triton, roles", True), ("Triton", False)):
-        function = kernels.persistent
         constants = dict(zip(("BM", "BN", "BK"), tile, strict=True)) | {
             "OUT": language.float16,
             "ROLES": roles,
@@ -178,18 +177,8 @@ def triton_kernels() -> Iterator[Kernel]:
         }
         shapes = {"a": (tile[0], tile[2]), "b": (tile[1], tile[2]), "d": tile[:2]}
         signature = {one: f"tensordesc<fp16[{r},{c}]>" for one, (r, c) in shapes.items()}
-        signature |= dict.fromkeys(("m", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
-        names = function.arg_names
-        source = compiler.ASTSource(
-            function,
-            {one: signature[one] for one in names},
-            {(names.index(one),): value for one, value in constants.items()},
-            attrs={},
-        )
-        options = {"num_warps": 4, "num_stages": 3, "ptx_version": 90}
-        done = importlib.import_module("triton").compile(
-            source, target=backend.GPUTarget("cuda", 100, 32), options=options
-        )
+        signature |= dict.fromkeys(("m", "n", "k"), "i32")
+        done = compile_kernel(kernels.persistent, signature, constants, num_warps=4, num_stages=(stages := 3))
         text = done.asm["ptx"]
         columns = [int(found) for found in re.findall(r"tcgen05\.alloc[^;]*?, (\d+);", text)]
         yield Kernel(
@@ -198,7 +187,7 @@ def triton_kernels() -> Iterator[Kernel]:
             tile=tile,
             ctas=1,
             smem_bytes=done.metadata.shared,
-            stages=options["num_stages"],
+            stages=stages,
             accumulators=max(columns, default=0) // tile[1],
         )
 

@@ -38,16 +38,12 @@ def epilogue_slices(spec: GemmSpec) -> tuple[int, ...]:
     return tuple(width for width in (16, 32, 48, 64) if n % width == 0)
 
 
-def default_slice(spec: GemmSpec) -> int:
+def default_slice(spec: GemmSpec, staging: str) -> int:
     """32 columns where they divide the tile; of wgmma accumulators the whole tile, or 64 columns."""
     slices = epilogue_slices(spec)
     if spec.target != "sm_90a":
         return 32 if 32 in slices else 16
-    return (
-        slices[-1]
-        if spec.epilogue.staging == "tile"
-        else max(width for width in slices if width <= 64 or width == slices[0])
-    )
+    return slices[-1] if staging == "tile" else max(width for width in slices if width <= 64 or width == slices[0])
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -131,7 +127,8 @@ class Staging:
 
     @property
     def buffer_bytes(self) -> int:
-        return self.panels * self.panel_bytes
+        """Panels cover the columns."""
+        return self.rows * self.columns * self.element_bytes
 
     @property
     def swizzle(self) -> Swizzle:
@@ -215,7 +212,7 @@ def _plan(spec: GemmSpec) -> Plan:
     tile, epilogue = spec.tile, spec.epilogue
     row_bytes = tile.k * operand_bytes
     span = spec.operand_swizzle or next(span for span in _SPANS if row_bytes % span == 0)
-    slice_n = epilogue.slice_n or default_slice(spec)
+    slice_n = epilogue.slice_n or default_slice(spec, epilogue.staging)
     columns = tile.n if epilogue.staging == "tile" else slice_n
     slice_bytes = slice_n * output_bytes
     panel_span = next(

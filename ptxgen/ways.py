@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from ptxgen.plan import CONTROL_BYTES, default_slice, epilogue_slices
+from ptxgen.plan import default_slice, epilogue_slices
 
 if TYPE_CHECKING:
     from ptxgen.plan import Plan
@@ -24,18 +25,12 @@ def _memory_ways(spec: GemmSpec, plan: Plan) -> Iterator[str]:
         yield f"pipe_depth={deepest}"
     if not plan.staged:
         return
-    row_bytes = plan.consumers * plan.staging.rows * plan.staging.element_bytes
 
     def fits(columns: int, buffers: int) -> bool:
-        ring_offset = -(-(CONTROL_BYTES + row_bytes * columns * buffers) // 1024) * 1024
-        return ring_offset + plan.pipe_depth * plan.stage_bytes <= plan.smem_limit_bytes
+        return replace(plan, staging=replace(plan.staging, columns=columns, buffers=buffers)).fits
 
     if epilogue.staging == "tile":
-        slices = epilogue_slices(spec)
-        usual = default_slice(spec)
-        if spec.target == "sm_90a" and epilogue.slice_n is None:
-            usual = max(width for width in slices if width <= 64 or width == slices[0])
-        if fits(epilogue.slice_n or usual, 1):
+        if fits(epilogue.slice_n or default_slice(spec, "slices"), 1):
             yield "epilogue.staging=slices"
         return
     fewest = 2 if spec.step == 10 and spec.target == "sm_100a" else 1

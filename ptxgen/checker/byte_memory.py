@@ -13,7 +13,7 @@ from ptxgen.checker.operations import Operation
 from ptxgen.checker.order import Access, Agent
 from ptxgen.checker.shadow import Cells, Where, distinct
 from ptxgen.checker.threads import ALL_LANES
-from ptxgen.emulator.events import BoxRanges, LaneRanges, Ranges
+from ptxgen.emulator.events import BoxRanges, LaneRanges, Ranges, bounds_of
 
 if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
@@ -73,10 +73,7 @@ class GlobalMemory(Memory):
 
     def access(self, agents: Agents, ranges: Ranges, lanes: int, write: bool) -> None:
         """As SharedMemory.access, in global addresses."""
-        if isinstance(ranges, BoxRanges | LaneRanges):
-            low, high = ranges.bounds
-        else:
-            low, high = min(start for start, _ in ranges), max(stop for _, stop in ranges)
+        low, high = bounds_of(ranges)
         for number in range(low // _CHUNK_BYTES, (high - 1) // _CHUNK_BYTES + 1):
             cells = self._chunks.get(number)
             if cells is not None:

@@ -20,7 +20,7 @@ from ptxgen.checker.memory import lane_list
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent
 from ptxgen.emulator import events
-from ptxgen.emulator.events import BoxRanges, LaneRanges, Ranges
+from ptxgen.emulator.events import LaneRanges, Ranges, bounds_of
 
 if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
@@ -56,12 +56,7 @@ class _Touch:
 
     @property
     def bounds(self) -> tuple[int, int]:
-        ranges = self.ranges
-        if isinstance(ranges, BoxRanges):
-            return ranges.bounds
-        if isinstance(ranges, LaneRanges):
-            return int(ranges.starts.min()), int(ranges.starts.max()) + ranges.size
-        return min(start for start, _ in ranges), max(stop for _, stop in ranges)
+        return bounds_of(self.ranges)
 
     def spans(self) -> _Longs:
         """Starts and ends, a row each; those of neighbouring lanes in one."""

@@ -101,18 +101,7 @@ class Launch:
         `grid` replaces the grid of a persistent kernel. LaunchError where a precondition or a limit of
         the chip is broken.
         """
-        symbols = {**problem, "SM_COUNT": chip.sm_count}
-        grid = _grid_of(description, symbols, grid)
-        symbols["CTAS"] = _volume(grid)
-        for condition in description.preconditions:
-            value = evaluate(condition.expression, symbols, condition.rule)
-            low, high = condition.at_least, condition.below
-            if (low is not None and value < low) or (high is not None and value >= high):
-                bounds = ("" if low is None else f"{low} <= ") + "value" + ("" if high is None else f" < {high}")
-                raise LaunchError(
-                    f"{description.entry} cannot run {_problem_text(problem)}: {condition.rule} "
-                    f"(the value is {value}, the rule {bounds})"
-                )
+        grid, symbols = checked_grid(description, problem, chip, grid)
         launch = cls(
             entry=description.entry,
             grid=grid,
@@ -292,6 +281,25 @@ class Launch:
                     f"buffer {buffer.name} has rows of {buffer.row_bytes} bytes but a pitch of {buffer.pitch_bytes}"
                 )
         return found
+
+
+def checked_grid(
+    description: LaunchDescription, problem: Mapping[str, int], chip: Target, grid: Extent | None = None
+) -> tuple[Extent, dict[str, int]]:
+    """The grid for a problem (M, N, K), and the value of every symbol; LaunchError where a precondition is broken."""
+    symbols = {**problem, "SM_COUNT": chip.sm_count}
+    grid = _grid_of(description, symbols, grid)
+    symbols["CTAS"] = _volume(grid)
+    for condition in description.preconditions:
+        value = evaluate(condition.expression, symbols, condition.rule)
+        low, high = condition.at_least, condition.below
+        if (low is not None and value < low) or (high is not None and value >= high):
+            bounds = ("" if low is None else f"{low} <= ") + "value" + ("" if high is None else f" < {high}")
+            raise LaunchError(
+                f"{description.entry} cannot run {_problem_text(problem)}: {condition.rule} "
+                f"(the value is {value}, the rule {bounds})"
+            )
+    return grid, symbols
 
 
 def _grid_of(description: LaunchDescription, symbols: Mapping[str, int], chosen: Extent | None) -> Extent:

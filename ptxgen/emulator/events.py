@@ -102,6 +102,13 @@ Place = tuple[int, int, int, int, int]
 """What all events have in common, in its order; given by position, which costs least."""
 
 
+def bounds_of(ranges: Ranges) -> Range:
+    """The least address in the ranges, and the one behind the greatest; those of a box may lie wider."""
+    if isinstance(ranges, BoxRanges | LaneRanges):
+        return ranges.bounds
+    return min(start for start, _ in ranges), max(stop for _, stop in ranges)
+
+
 @dataclass(slots=True)
 class Event:
     """Where it happened: cluster (work unit), CTA rank in it, linear CTA index in the grid, warp in

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from ptxgen.device.expression import evaluate, parse_expression
-from ptxgen.errors import PtxgenError
+from ptxgen.device.description import LaunchDescription
+from ptxgen.device.launch import checked_grid
+from ptxgen.errors import LaunchError, PtxgenError
 from ptxgen.hardware.element_types import element_type
 from ptxgen.hardware.targets import Target
 from ptxgen.hardware.targets import target as target_named
@@ -129,17 +129,12 @@ def ranking(problem: Problem, target: str, chip: Target) -> list[tuple[Estimate,
 
 def runs(spec: GemmSpec, problem: Problem, chip: Target) -> bool:
     """Whether the preconditions of the kernel's launch description hold for the problem."""
-    launch = launch_description(spec)
-    symbols = {**dict(zip("MNK", problem.extents, strict=True)), "SM_COUNT": chip.sm_count}
-
-    def value(expression: object) -> int:
-        return evaluate(parse_expression(expression, "launch"), symbols, "launch")
-
-    symbols["CTAS"] = math.prod(value(extent) for extent in launch["grid"])
-    return all(
-        rule.get("at_least", 0) <= value(rule["expression"]) < rule.get("below", math.inf)
-        for rule in launch["preconditions"]
-    )
+    description = LaunchDescription.from_json(launch_description(spec), "the spec")
+    try:
+        checked_grid(description, dict(zip("MNK", problem.extents, strict=True)), chip)
+    except LaunchError:
+        return False
+    return True
 
 
 def _measured(

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.comparison.triton_compiler import compile_kernel
 from ptxgen.emulator import GlobalMemory, Machine, load_module
 from ptxgen.hardware.element_types import element_type
 from ptxgen.hardware.swizzle import Swizzle
@@ -135,8 +136,6 @@ def triton_matmul(triton: Any, triton_kernels: Any) -> Callable[..., TritonMatmu
     ) -> TritonMatmul:
         key = (kernel, tile, operand, output, num_stages, num_warps, clc, *sorted(constants.items()))
         if key not in compiled:
-            compiler = importlib.import_module("triton.compiler")
-            backend = importlib.import_module("triton.backends.compiler")
             language = importlib.import_module("triton.language")
             function = getattr(kernels, kernel)
             bm, bn, bk = tile
@@ -145,24 +144,15 @@ def triton_matmul(triton: Any, triton_kernels: Any) -> Callable[..., TritonMatmu
             constants = known | constants
             blocks = {"a": (operand, bm, bk), "b": (operand, bn, bk), "d": (output, bm, bn)}
             signature = {name: f"tensordesc<{NAMES[kind][0]}[{r},{c}]>" for name, (kind, r, c) in blocks.items()}
-            signature |= dict.fromkeys(("m", "n", "k"), "i32") | dict.fromkeys(constants, "constexpr")
-            names = function.arg_names
-            source = compiler.ASTSource(
+            signature |= dict.fromkeys(("m", "n", "k"), "i32")
+            done = compile_kernel(
                 function,
-                {name: signature[name] for name in names},
-                {(names.index(name),): value for name, value in constants.items()},
-                attrs={},
-            )
-            done = triton.compile(
-                source,
-                target=backend.GPUTarget("cuda", 100, 32),
-                options={
-                    "num_warps": num_warps,
-                    "num_stages": num_stages,
-                    "ptx_version": 90,
-                    "launch_pdl": constants.get("CHAINED", False),
-                    "clc": clc,
-                },
+                signature,
+                constants,
+                num_warps=num_warps,
+                num_stages=num_stages,
+                launch_pdl=constants.get("CHAINED", False),
+                clc=clc,
             )
             compiled[key] = TritonMatmul(
                 module=load_module(done.asm["ptx"], name=f"triton {kernel}"),
@@ -197,7 +187,6 @@ def gluon_matmul(triton: Any) -> Callable[..., TritonMatmul]:
         if (kernel, cluster) not in compiled:
             runtime = importlib.import_module("triton.experimental.gluon._runtime")
             language = importlib.import_module("triton.experimental.gluon.language")
-            backend = importlib.import_module("triton.backends.compiler")
             function = getattr(kernels, kernel)
             (bm, bn, bk), columns, split, split_b = CLUSTERS[cluster]
             ctas = 1 << len(split)
@@ -208,18 +197,8 @@ def gluon_matmul(triton: Any) -> Callable[..., TritonMatmul]:
                 )
                 signature[f"{name}_map"] = f"tensordesc<fp16[{shape[0]},{shape[1]}],{layout!r}>"
             constants = {"STAGES": 3, "ROWS": bm // ctas, "CTAS": split}
-            signature |= dict.fromkeys(constants, "constexpr")
-            names = function.arg_names
-            source = runtime.GluonASTSource(
-                function,
-                {name: signature[name] for name in names},
-                {(names.index(name),): value for name, value in constants.items()},
-                attrs={},
-            )
-            done = triton.compile(
-                source,
-                target=backend.GPUTarget("cuda", 100, 32),
-                options={"num_warps": 4, "num_ctas": ctas, "ptx_version": 90},
+            done = compile_kernel(
+                function, signature, constants, make_source=runtime.GluonASTSource, num_warps=4, num_ctas=ctas
             )
             module = load_module(done.asm["ptx"], name=f"gluon {kernel}")
             block = next(iter(module.entries.values())).reqntid

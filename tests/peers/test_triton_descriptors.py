@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from benchmarks.comparison.triton_compiler import compile_kernel
 from ptxgen.checker import Checker
 from ptxgen.emulator import GlobalMemory, Machine, load_module
 from ptxgen.hardware.targets import target
@@ -20,26 +21,12 @@ TILE = (128, 128, 64)
 @pytest.fixture(scope="module")
 def described(triton: Any, triton_kernels: Any) -> Any:
     """The text, and what its launch needs."""
-    compiler = importlib.import_module("triton.compiler")
-    backend = importlib.import_module("triton.backends.compiler")
     language = importlib.import_module("triton.language")
     function = triton_kernels.described
     signature = dict.fromkeys(("a_pointer", "b_pointer", "d_pointer"), "*fp16") | dict.fromkeys(("m", "n", "k"), "i32")
     signature |= dict.fromkeys(("a_pitch", "b_pitch", "d_pitch"), "i64")
     constants = dict(zip(("BM", "BN", "BK"), TILE, strict=True)) | {"OUT": language.float16, "FLATTEN": True}
-    signature |= dict.fromkeys(constants, "constexpr")
-    names = function.arg_names
-    source = compiler.ASTSource(
-        function,
-        {name: signature[name] for name in names},
-        {(names.index(name),): value for name, value in constants.items()},
-        attrs={},
-    )
-    return triton.compile(
-        source,
-        target=backend.GPUTarget("cuda", 100, 32),
-        options={"num_warps": 4, "num_stages": 3, "ptx_version": 90},
-    )
+    return compile_kernel(function, signature, constants, num_warps=4, num_stages=3)
 
 
 @pytest.mark.parametrize(("policy", "seed"), [("eager", 0), ("late", 0), ("random", 0)])
