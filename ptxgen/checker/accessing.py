@@ -88,27 +88,38 @@ def _acquire_location(cluster: Cluster, event: events.Access) -> None:
     fence (PTX ISA 9.1 §8.7)."""
     if cluster.grid is not None and event.space == "global":
         cluster.grid.acquire(cluster, event)
-    known = cluster.locations.get(_place(event))
-    if known is None:
+    held = cluster.locations.get(_place(event))
+    if held is None:
         return
-    warp = cluster.warp(event)
+    warp, paths = cluster.warp(event), cluster.paths
+    known, path, afar = cluster.nothing, paths.of_line(event.line), False
+    for (cta, stays), (clock, lines) in held.items():
+        known, path = merge(known, clock), paths.join(path, lines)
+        if cta != event.cta:
+            afar = True
+            if stays:
+                paths.cta_scoped |= paths.lines(lines)
+            if event.scope == "cta":
+                paths.cta_scoped.add(event.line)
     for view in warp.change(event.lanes):
         if event.order in ("acquire", "acq_rel", "sc"):
-            cluster.learn(warp, view, known, (_place(event),), cluster.paths.of_line(event.line))
+            cluster.learn(warp, view, known, (_place(event),), path)
         else:
-            view.pending = known if view.pending is None else merge(view.pending, known)
+            cluster.await_fence(view, known, path, afar=afar)
 
 
 def _release_location(cluster: Cluster, event: events.Access) -> None:
     warp = cluster.warp(event)
     order = event.order if event.order in ("release", "acq_rel", "sc") else "relaxed"
-    brought = cluster.released(warp, event.lanes, order)
     if cluster.grid is not None and event.space == "global":
-        cluster.grid.release(cluster, event, brought)
+        cluster.grid.release(cluster, event, cluster.released(warp, event.lanes, order, to_grid=True))
     place = _place(event)
-    held = cluster.locations.get(place, cluster.nothing)
-    path = cluster.paths.of_line(event.line)
-    cluster.locations[place] = cluster.gather(held, brought, warp.number, place, path)
+    held = cluster.locations.setdefault(place, {})
+    key = event.cta, cluster.stays_in_cta(warp, event.lanes, f"{order}.{event.scope}")
+    before, path = held.get(key, (cluster.nothing, 0))
+    path = cluster.paths.join(path, cluster.paths.of_line(event.line))
+    brought = cluster.released(warp, event.lanes, order)
+    held[key] = cluster.gather(before, brought, warp.number, place, path), path
 
 
 def tmem_access(cluster: Cluster, event: events.TmemAccess) -> None:

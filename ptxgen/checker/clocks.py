@@ -52,7 +52,7 @@ class Paths:
         self.open_lines: set[int] = set()
         """Lines that have passed something on, of which nothing was needed so far."""
         self.cta_scoped: set[int] = set()
-        """Lines of arrives and waits of .cta scope by which one CTA has synchronised with another."""
+        """Lines of synchronisation of .cta scope by which one CTA has synchronised with another."""
 
     def of(self, lines: Iterable[int]) -> int:
         """The path that consists of these lines."""

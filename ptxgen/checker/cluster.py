@@ -76,7 +76,8 @@ class Cluster:
         """That the launch before has ended, where this one may begin earlier: griddepcontrol.wait learns it."""
         self.met: dict[int, int] = {}
         """Warp -> the path of its last cluster barrier."""
-        self.locations: dict[tuple[str, int, int], Clock] = {}
+        self.locations: dict[tuple[str, int, int], dict[tuple[int, bool], tuple[Clock, int]]] = {}
+        """Place -> (CTA, whether meant for it alone) -> what its strong writes there have released, and their path."""
 
     def depends(self) -> None:
         """The launch may begin before the one ahead of it has ended."""
@@ -158,16 +159,30 @@ class Cluster:
         """What relaxed synchronisation passes on of a clock."""
         return execution_of(clock, self.nothing, self.observations)
 
-    def released(self, warp: Warp, lanes: int, order: str) -> Clock:
-        """What an arrive with this ordering passes on."""
+    def released(self, warp: Warp, lanes: int, order: str, *, to_grid: bool = False) -> Clock:
+        """What an arrive with this ordering passes on, in the cluster or to others."""
         if not order.startswith("relaxed"):
             return warp.release(lanes)
         passed = self.nothing
         for _, view in warp.views(lanes):
             passed = merge(passed, self.executed(view.clock))
-            if view.released is not None:
-                passed = merge(passed, view.released)
+            fenced = view.released_grid if to_grid else view.released
+            if fenced is not None:
+                passed = merge(passed, fenced)
         return passed
+
+    def await_fence(self, view: View, learned: Clock, path: int, *, afar: bool) -> None:
+        """What a relaxed wait or read brings counts from the next fence on; `afar` if another CTA had a part in it."""
+        view.pending = learned if view.pending is None else merge(view.pending, learned)
+        view.pending_path = self.paths.join(view.pending_path, path)
+        view.pending_afar |= afar
+
+    def stays_in_cta(self, warp: Warp, lanes: int, order: str) -> bool:
+        """Whether what an arrive with this ordering and scope passes on is meant for its own CTA: by its scope, or by
+        that of the fence before it where it is relaxed."""
+        return order.endswith(".cta") or (
+            order.startswith("relaxed") and any(view.fence_scope == "cta" for _, view in warp.views(lanes))
+        )
 
     def gather(self, held: Clock, other: Clock, source: object, holder: object, path: int = 0) -> Clock:
         """What `holder` holds after `source` has added to it."""

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from ptxgen.checker.cluster import Cluster
     from ptxgen.checker.findings import Findings
 
-_GPU_SCOPES = ("gpu", "sys")
+GPU_SCOPES = ("gpu", "sys")
 _MOST_PAIRS = 50
 """Findings after which no more are looked for."""
 
@@ -109,12 +109,12 @@ class Grid:
 
     def acquire(self, cluster: Cluster, event: events.Access) -> None:
         """A strong read learns what strong writes of other clusters to the same place have released; a relaxed one, at
-        the next fence."""
-        if event.scope not in _GPU_SCOPES:
+        the next fence of such a scope."""
+        if event.scope not in GPU_SCOPES:
             return
         warp, bits, place = cluster.warp(event), 0, event.ranges[0][0]
         for (unit, scope), clock in self._places.get(place, {}).items():
-            if unit != cluster.number and scope in _GPU_SCOPES:
+            if unit != cluster.number and scope in GPU_SCOPES:
                 bits |= self._fact(cluster, warp.number, event.line, unit, clock).bit
         if not bits:
             return
@@ -123,7 +123,7 @@ class Grid:
             if event.order in ("acquire", "acq_rel", "sc"):
                 cluster.learn(warp, view, known, ((place, "gpu"),), cluster.paths.of_line(event.line))
             else:
-                view.pending = known if view.pending is None else merge(view.pending, known)
+                view.pending_grid = known if view.pending_grid is None else merge(view.pending_grid, known)
 
     def _fact(self, cluster: Cluster, warp: int, line: int, unit: int, clock: Clock) -> Foreign:
         key = cluster.number, unit, id(clock)

@@ -60,7 +60,7 @@ def missing(cluster: Cluster, source: Source, rule: str, first: Agent, second: A
     if rule == "proxy-fence-by-reader":
         return f"fence.proxy.async by the writing threads (line {first.line}), before they synchronise"
     if rule == "missing-cluster-scope":
-        return "an arrive of .release.cluster and a wait of .acquire.cluster, on the way from one CTA to the other"
+        return "a release and an acquire of .cluster scope, fences included, on the way from one CTA to the other"
     if rule == "generic-read-then-async-write":
         return f"fence.proxy.async by the reading threads (line {first.line}), before they synchronise"
     if rule == "missing-tcgen05-fence":

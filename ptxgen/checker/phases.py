@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxgen.checker import exits
 from ptxgen.checker.barriers import Mbarrier, note_transfer
-from ptxgen.checker.clocks import Clock, epoch_of, members, merge, path_of
+from ptxgen.checker.clocks import Clock, epoch_of, members, path_of
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import Operation
 from ptxgen.checker.threads import View, Warp
@@ -96,7 +96,7 @@ def mbarrier_arrive(cluster: Cluster, event: events.MbarrierArrive) -> None:
         cluster.synchronises(warp, event.line)
         if event.owner != event.cta:
             barrier.from_afar = True
-            if event.order.endswith(".cta"):
+            if cluster.stays_in_cta(warp, event.lanes, event.order):
                 cluster.paths.cta_scoped.add(event.line)
     barrier.phase_lines.add(event.line)
     barrier.pending -= event.count
@@ -181,7 +181,7 @@ def mbarrier_wait(cluster: Cluster, event: events.MbarrierWait) -> None:
     for view in views:
         learned = barrier.published
         if event.order.startswith("relaxed"):
-            view.pending = learned if view.pending is None else merge(view.pending, learned)
+            cluster.await_fence(view, learned, path, afar=barrier.from_afar)
             learned = cluster.executed(learned)
         cluster.learn(warp, view, learned, (barrier,), path)
         if not view.clock.done & observation.bit:

@@ -44,7 +44,8 @@ RULES = _rules(
      "a tensor copy goes by a tensor map that this launch wrote, and no pair of tensormap proxy fences lies between",
      "PTX ISA 9.1 §9.7.13.4 (fence.proxy.tensormap, tensormap.cp_fenceproxy)"),
     ("missing-cluster-scope", "error", "checker",
-     "threads of different CTAs access the same memory, ordered only by an mbarrier arrive or wait of .cta scope",
+     "threads of different CTAs access the same memory, ordered only by an mbarrier arrive or wait, a fence or a strong"
+     " access of .cta scope",
      "PTX ISA 9.1 §8.5 (scope), §9.7.13.15 (mbarrier.arrive and try_wait have .cta scope unless they say .cluster)"),
     ("read-before-complete", "error", "checker",
      "what an asynchronous operation writes is read before its completion was waited for", _ASYNC),

@@ -6,12 +6,15 @@ from ptxgen.checker import exits
 from ptxgen.checker.barriers import Meeting
 from ptxgen.checker.clocks import acquire, epoch_of, members, merge
 from ptxgen.checker.cluster import Cluster
+from ptxgen.checker.grid import GPU_SCOPES
 from ptxgen.checker.operations import Operation
 from ptxgen.checker.threads import View, Warp
 from ptxgen.emulator import events
 
 _UNJUDGED = ("wgmma.fence", "fence.proxy.alias")
 """Fences of which the checker does not know what rests on them."""
+_GRID_SCOPES = (*GPU_SCOPES, "gl")
+"""Of fences that take in other clusters; membar's .gl is .gpu."""
 _MAP_RELEASES = ("fence.proxy.tensormap::generic.release", "tensormap.cp_fenceproxy")
 
 # -- barriers -----------------------------------------------------------------------------------
@@ -42,6 +45,8 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
     meeting.lines.add(event.line)
     if event.action == "arrive":
         brought = cluster.released(warp, event.lanes, event.order)
+        if cluster.stays_in_cta(warp, event.lanes, event.order):
+            cluster.paths.cta_scoped.add(event.line)
         meeting.gathered = merge(meeting.gathered, brought)
         meeting.sources.append(warp.number)
         meeting.epochs[warp.number] = epoch_of(warp.end_epoch())
@@ -163,18 +168,34 @@ def _hands_over(cluster: Cluster, view: View) -> bool:
 
 def _memory_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
     """fence.{acq_rel, sc, …} and membar: what relaxed operations brought counts from here, what they
-    pass on is what is known here."""
-    path = cluster.paths.of_line(event.line)
+    pass on is what is known here; between threads that its scope takes in."""
+    _, *modifiers, scope = event.name.split(".")
     views = warp.change(event.lanes)
-    for view in views:
-        if view.pending is not None:
-            cluster.learn(warp, view, view.pending, (warp.number,), path)
-            view.pending = None
-    released = warp.release(event.lanes)
-    for view in views:
-        view.released = released
-    if not event.name.endswith(".cta"):
+    if "release" not in modifiers:
+        for view in views:
+            _learn_pending(cluster, event, warp, view, in_cta=scope == "cta", in_grid=scope in _GRID_SCOPES)
+    if "acquire" not in modifiers:
+        released = warp.release(event.lanes)
+        for view in views:
+            view.released, view.fence_scope = released, scope
+            if scope in _GRID_SCOPES:
+                view.released_grid = released
+    if scope != "cta":
         _init_fence(cluster, event, warp)
+
+
+def _learn_pending(
+    cluster: Cluster, event: events.Fence, warp: Warp, view: View, *, in_cta: bool, in_grid: bool
+) -> None:
+    path = cluster.paths.of_line(event.line)
+    if view.pending is not None:
+        if view.pending_afar and in_cta:
+            cluster.paths.cta_scoped.add(event.line)
+        cluster.learn(warp, view, view.pending, (warp.number,), cluster.paths.join(view.pending_path, path))
+        view.pending, view.pending_path, view.pending_afar = None, 0, False
+    if view.pending_grid is not None and in_grid:
+        cluster.learn(warp, view, view.pending_grid, (warp.number,), path)
+        view.pending_grid = None
 
 
 # -- waits --------------------------------------------------------------------------------------

@@ -19,12 +19,15 @@ class View:
 
     `proxied` stamps their last own proxy fence, `bridge` is all they knew then. `after` is what they
     knew at their last tcgen05.fence::after_thread_sync, on line `after_line`. `pending` was acquired
-    by relaxed operations and counts from the next fence on; `released` is what relaxed releases pass
-    on. Accesses numbered below `settled` are all known, by way of `settled_path`.
+    by relaxed operations, along `pending_path`, and counts from the next fence on, `pending_grid` of it, from other
+    clusters, from the next of .gpu scope on; `pending_afar` says that another CTA had a part in it. `released` is what
+    relaxed releases pass on since a fence of `fence_scope`, `released_grid` what they pass on to other clusters.
+    Accesses numbered below `settled` are all known, by way of `settled_path`.
     """
 
     __slots__ = (
-        "after", "after_line", "bridge", "clock", "pending", "proxied", "released", "settled", "settled_path",
+        "after", "after_line", "bridge", "clock", "fence_scope", "pending", "pending_afar", "pending_grid",
+        "pending_path", "proxied", "released", "released_grid", "settled", "settled_path",
     )  # fmt: skip
 
     def __init__(self, clock: Clock) -> None:
@@ -34,7 +37,12 @@ class View:
         self.after: Clock | None = None
         self.after_line = 0
         self.pending: Clock | None = None
+        self.pending_path = 0
+        self.pending_afar = False
+        self.pending_grid: Clock | None = None
         self.released: Clock | None = None
+        self.released_grid: Clock | None = None
+        self.fence_scope = ""
         self.settled = 0
         self.settled_path = 0
 
@@ -113,7 +121,12 @@ class Warp:
             one.after = _either(one.after, view.after)
             one.after_line = one.after_line or view.after_line
             one.pending = _either(one.pending, view.pending)
+            one.pending_afar |= view.pending_afar
+            one.pending_grid = _either(one.pending_grid, view.pending_grid)
             one.released = _either(one.released, view.released)
+            one.released_grid = _either(one.released_grid, view.released_grid)
+            if "cta" in (one.fence_scope, view.fence_scope):
+                one.fence_scope = "cta"
         if len(views) > 1:
             members = {id(view) for view in views}
             mask = sum(bits for bits, view in self.groups if id(view) in members)

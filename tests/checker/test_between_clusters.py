@@ -74,6 +74,39 @@ def instead(old: str, new: str) -> Callable[[str], str]:
     return lambda text: text.replace(old, new, 1)
 
 
+FENCED_STORE = "fence.acq_rel.gpu; st.relaxed.gpu"
+FENCED_LOAD = (
+    r"ld\.acquire(\.gpu\.global.b32 [^\n]*\n[^\n]*\n[^\n]*bra [^\n]*)",
+    r"ld.relaxed\1\n    fence.acq_rel.gpu;",
+)
+
+
+def fenced(text: str) -> str:
+    """With relaxed accesses to the flags, and fences beside them."""
+    found = re.sub(*FENCED_LOAD, text.replace("st.release.gpu", FENCED_STORE))
+    assert found.count("fence.acq_rel.gpu") == 2
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("scope", ["gpu", "sys"])
+def test_relaxed_flags_with_fences_are_as_good(policy: str, scope: str) -> None:
+    right, report, _ = run(fenced(text_of(stream_k=True)).replace("acq_rel.gpu", f"acq_rel.{scope}"), policy)
+    assert right
+    assert report.findings == ()
+
+
+@pytest.mark.parametrize("which", [1, 2])
+@pytest.mark.parametrize("scope", ["cta", "cluster"])
+def test_a_fence_of_too_little_scope_is_a_race(which: int, scope: str) -> None:
+    parts = fenced(text_of(stream_k=True)).split("fence.acq_rel.gpu")
+    broken = f"fence.acq_rel.{scope}".join(parts[:2]) + "fence.acq_rel.gpu" + parts[2]
+    if which == 2:
+        broken = parts[0] + "fence.acq_rel.gpu" + f"fence.acq_rel.{scope}".join(parts[1:])
+    _, report, _ = run(broken, "eager")
+    assert {finding.rule for finding in report.findings} == {"global-race"}
+
+
 FAULTS = {
     "released to nobody": instead("st.release.gpu", "st.relaxed.gpu"),
     "a weak store": instead("st.release.gpu.global", "st.global"),
