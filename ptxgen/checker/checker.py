@@ -9,7 +9,7 @@ from typing import Any
 from ptxgen.checker import accessing, phases, synchronising
 from ptxgen.checker.clocks import Paths
 from ptxgen.checker.cluster import Cluster, Shape
-from ptxgen.checker.deadlocks import explain
+from ptxgen.checker.deadlocks import explain, last_arrivals
 from ptxgen.checker.findings import Extent, Findings
 from ptxgen.checker.grid import Grid
 from ptxgen.checker.missing import Source
@@ -99,7 +99,7 @@ class Checker:
             self._grid.judge()
         self._usage.ran(self._paths.ran_lines)
         self._usage.need(self._paths.ran_lines if self._paths.full else self._paths.needed_lines)
-        kept = _once([one for one in reported if not (one.rule == "deadlock" and self._explained(one))])
+        kept = _once([one for each in reported if (one := self._explained(each)) is not None])
         while self._clusters:
             _release(self._clusters.popitem()[1])
         self._current = None
@@ -107,9 +107,14 @@ class Checker:
         found = (*kept, *(one for one in self._findings.all() if (one.rule, one.line) not in told))
         return tuple(replace(one, message=self._findings.with_operands(one.message)) for one in found)
 
-    def _explained(self, deadlock: Finding) -> bool:
-        cluster = self._clusters.get(deadlock.unit)
-        return cluster is not None and explain(cluster, deadlock)
+    def _explained(self, found: Finding) -> Finding | None:
+        """None for a deadlock whose cause has a rule of its own; another one says who has arrived where."""
+        cluster = self._clusters.get(found.unit)
+        if found.rule != "deadlock" or cluster is None:
+            return found
+        if explain(cluster, found):
+            return None
+        return replace(found, message=found.message + last_arrivals(cluster, self._source))
 
 
 def _once(reported: Sequence[Finding]) -> list[Finding]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from ptxgen.checker.cluster import Cluster
+from ptxgen.checker.missing import Source
 from ptxgen.emulator.report import Finding
 
 
@@ -25,3 +26,14 @@ def explain(cluster: Cluster, deadlock: Finding) -> bool:
         cluster.findings.bytes_mismatch(cluster, barrier, cluster.warps[number], line or 0, deadlock.message)
         explained = True
     return explained
+
+
+def last_arrivals(cluster: Cluster, source: Source) -> str:
+    """Who has arrived on the mbarriers that lack arrivals: where nobody has, or one that waits itself, is the fault."""
+    lines = []
+    for _, barrier in sorted(cluster.mbarriers.items()):
+        if barrier.asked and barrier.pending:
+            arrived = sorted(barrier.phase_lines or cluster.paths.lines(barrier.published_path))
+            quoted = ", ".join(source.quote(line) for line in arrived) or "none so far"
+            lines.append(f"\n  last arrivals on {barrier.place}: {quoted}")
+    return "".join(lines)

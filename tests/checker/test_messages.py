@@ -59,3 +59,17 @@ def test_only_the_tensor_fence_that_is_gone_is_missing(step7: Examination, fence
     missing = [one.message.partition("  missing: ")[2] for one in found]
     assert missing
     assert all(f"fence::{gone}_thread_sync" in one and f"fence::{there}_thread_sync" not in one for one in missing)
+
+
+def test_a_hang_says_who_has_arrived_on_what_is_waited_for(step7: Examination) -> None:
+    """A commit is missing, and every role waits: nobody has ever arrived on the barrier that it was for."""
+    edited = mutant(step7, "[%mma_released]", "deleted")
+    (found,) = findings(step7, edited.text)
+    assert found.rule == "deadlock"
+    last = [line for line in found.message.split("\n") if "last arrivals on" in line]
+    arrive = "`mbarrier.arrive.expect_tx.shared::cta.b64 _, [%load_loaded], %load_bytes;` (line "
+    assert [line.partition(arrive)[0] for line in last] == [
+        "  last arrivals on mbarrier [%loaded] (0x440): ",
+        "  last arrivals on mbarrier [%released] (0x480): none so far",
+        "  last arrivals on mbarrier [%acc_full] (0x4c0): none so far",
+    ]
