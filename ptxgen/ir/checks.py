@@ -18,10 +18,10 @@ from ptxgen.hardware.mbarrier import MAX_COUNT, MAX_TX
 from ptxgen.hardware.smem_descriptor import decode
 from ptxgen.ir import ops as ir
 from ptxgen.ir.effects import effects
-from ptxgen.ir.knowledge import ProtocolError
 from ptxgen.ir.program import WARP_THREADS, Program, role_ops
-from ptxgen.ir.protocol import Simulation
-from ptxgen.ir.steering import parts_of
+from ptxgen.ir.protocol.knowledge import ProtocolError
+from ptxgen.ir.protocol.simulation import Simulation
+from ptxgen.ir.protocol.steering import parts_of
 
 SPECIAL_REGISTERS = frozenset(
     "tid ntid ctaid nctaid laneid warpid nwarpid smid nsmid gridid clock clock64 clusterid nclusterid"

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from ptxgen.ir.declarations import Barrier
-from ptxgen.ir.hazards import Mbarrier
-from ptxgen.ir.knowledge import Place, ProtocolError, Warp, learn
+from ptxgen.ir.protocol.hazards import Mbarrier
+from ptxgen.ir.protocol.knowledge import Place, ProtocolError, Warp, learn
 
 PLACE = Place("done", 0)
 

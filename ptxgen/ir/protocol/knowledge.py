@@ -9,6 +9,9 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeAlias
 
+from ptxgen.ir.declarations import Hex, Operand, Register
+from ptxgen.ir.program import WARP_THREADS
+
 
 class Place(NamedTuple):
     """A stage of a buffer or of a group of mbarriers, in one CTA of the cluster."""
@@ -66,6 +69,19 @@ class Warp:
     wgmma_fenced: bool = False
     blocked: str = ""
 
+    def value(self, operand: Operand) -> Any:
+        """What an operand holds; 0 where that steers nothing."""
+        if isinstance(operand, int):
+            return operand
+        return operand.value if isinstance(operand, Hex) else self.env.get(operand.name, 0)
+
+    def address(self, base: Register, shown: object) -> Place:
+        """The place whose address a register holds; `shown` names the address in the error."""
+        value = self.env.get(base.name)
+        if not isinstance(value, Place):
+            raise ProtocolError(f"{shown} is not the address of a declared buffer or barrier")
+        return value
+
     def require(self, key: Key, count: int, doing: str, place: object, what: str) -> None:
         """Raises ProtocolError unless the warp knows the `count` things of this key to be over."""
         if self.known.get(key, 0) < count:
@@ -88,3 +104,13 @@ def learn(known: Knowledge, more: Knowledge) -> None:
     for key, count in more.items():
         if count > known.get(key, -1):
             known[key] = count
+
+
+def require_one(lanes: int, doing: str) -> None:
+    if lanes != 1:
+        raise ProtocolError(f"{lanes} lanes {doing}; one elected lane must")
+
+
+def require_warp(lanes: int, doing: str) -> None:
+    if lanes != WARP_THREADS:
+        raise ProtocolError(f"{lanes} of {WARP_THREADS} lanes {doing}; the whole warp must")

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Register
-from ptxgen.ir.knowledge import Place
 from ptxgen.ir.program import Program, role_ops
+from ptxgen.ir.protocol.knowledge import Place
 
 _MUTE = frozenset[type[ir.Op]](
     (
@@ -39,14 +39,10 @@ _MUTE = frozenset[type[ir.Op]](
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
-    """What every warp executes, one part after the other, and the addresses that never change.
-
-    `waiting` has the `id` of each op in which a warp may wait.
-    """
+    """What every warp executes, one part after the other, and the addresses that never change."""
 
     blocks: tuple[tuple[ir.Op, ...], ...]
     places: dict[str, Place]
-    waiting: frozenset[int]
 
 
 def parts_of(program: Program) -> Parts:
@@ -79,21 +75,7 @@ def parts_of(program: Program) -> Parts:
 
     bodies = (role_ops(role) for role in program.roles)
     blocks = (program.setup, *bodies, program.teardown)
-    kept = tuple(tuple(keep(block)) for block in blocks)
-    return Parts(blocks=kept, places=places, waiting=frozenset(_waiting(kept)))
-
-
-def _waiting(blocks: Iterable[tuple[ir.Op, ...]]) -> Iterator[int]:
-    for block in blocks:
-        for op in block:
-            inside: set[int] = set()
-            if isinstance(op, (ir.Guard, ir.DoWhile)):
-                inside.update(_waiting([op.body]))
-            elif isinstance(op, ir.While):
-                inside.update(_waiting([op.head, op.body]))
-            if inside or isinstance(op, (ir.WaitBarrier, ir.CtaBarrier, ir.ClusterBarrier, ir.SyncNamedBarrier)):
-                yield id(op)
-            yield from inside
+    return Parts(blocks=tuple(tuple(keep(block)) for block in blocks), places=places)
 
 
 def _fixed_places(program: Program) -> dict[str, Place]:

@@ -12,7 +12,7 @@ from ptxgen.errors import PtxgenError
 from ptxgen.hardware.instruction_descriptor import decode
 from ptxgen.hardware.tmem import is_allocation, warp_base_lane
 from ptxgen.ir.declarations import Barrier
-from ptxgen.ir.knowledge import Key, Knowledge, Place, ProtocolError, Warp, learn
+from ptxgen.ir.protocol.knowledge import Key, Knowledge, Place, ProtocolError, Warp, learn
 
 ADDRESS_LANE_SHIFT = 16
 """A TMEM address has its lane in bits 31-16 and its column in bits 15-0 (PTX ISA 9.1 §9.7.16.1)."""
