@@ -58,6 +58,7 @@ class Checker:
         smem_bytes: int,
         usage: Usage | None = None,
         shares_global: bool = False,
+        dependent: bool | None = None,
     ) -> None:
         self._source = Source(lines)
         self._findings = Findings(self._source, grid, cluster)
@@ -67,7 +68,9 @@ class Checker:
         self._grid = Grid(self._findings) if shares_global else None
         self._clusters: dict[int, Cluster] = {}
         self._current: Cluster | None = None
-        self._dependent = any("griddepcontrol." in line.partition("//")[0] for line in lines)
+        if dependent is None:
+            dependent = any("griddepcontrol.wait" in line.partition("//")[0] for line in lines)
+        self._dependent = dependent
         self._usage = usage if usage is not None else Usage()
 
     def on_event(self, event: events.Event) -> None:

@@ -349,8 +349,7 @@ class Findings:
         def message() -> str:
             return (
                 f"{self._who(cluster, agent)} {_does(agent, writes)} global memory: {self.source.quote(agent.line)}\n"
-                "  the kernel before may still write there, or read: a kernel with griddepcontrol is taken to begin"
-                " before that one has ended\n"
+                "  the kernel before may still write there, or read: this launch may begin before that one has ended\n"
                 "  missing: griddepcontrol.wait by this thread before it, or by one that synchronises with it"
             )
 

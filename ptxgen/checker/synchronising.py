@@ -268,10 +268,10 @@ def commit(cluster: Cluster, event: events.Commit) -> None:
 
 
 def grid_wait(cluster: Cluster, event: events.GridWait) -> None:
-    before = cluster.launch_before
-    assert before is not None, "a kernel with griddepcontrol depends on the launch before"
-    warp = cluster.warp(event)
+    before, warp = cluster.launch_before, cluster.warp(event)
     cluster.synchronises(warp, event.line)
+    if before is None:  # it begins after it anyhow
+        return
     before.paths.setdefault(warp.number, cluster.paths.of_line(event.line))
     for view in warp.change(event.lanes):
         view.clock = view.clock.with_operations(before.bit, 0)

@@ -8,7 +8,7 @@ expressions (see ptxgen.device.expression); `LaunchDescription.at` turns them in
      "dynamic_smem_bytes": e,
      "buffers": [{"name": "A", "type": "f16", "shape": [e, e], "pitch_bytes": e, "fill": "input"}, ...,
                  {"name": "FLAGS", "type": "u32", "shape": [e, e], "pitch_bytes": e, "fill": "zero", "scratch": true}],
-     "resident": true,
+     "resident": true, "dependent": true,
      "arguments": [
        {"name": "a_map", "kind": "tensor_map", "buffer": "A", "box": [64, 128], "swizzle": 128,
         "dims": [e, e], "strides_bytes": [e]},
@@ -21,9 +21,10 @@ expressions (see ptxgen.device.expression); `LaunchDescription.at` turns them in
 
 `grid` counts CTAs. `fill` is "input", "nan" or "zero". A scratch buffer is the launcher's: its content may come from
 an earlier launch of any kernel in the same stream, but one filled with zeros is left so by every launch. In a resident
-kernel CTAs wait for each other, so that all must run at once. A precondition holds where its expression
-is at least `at_least` and below `below`; either bound may be absent. Without `expect` nothing can be said
-about the numbers that a kernel computes.
+kernel CTAs wait for each other, so that all must run at once. A dependent one may begin before the launch ahead of it
+in the stream has ended; where the key is absent, the checker takes one with griddepcontrol.wait to do so. A
+precondition holds where its expression is at least `at_least` and below `below`; either bound may be absent. Without
+`expect` nothing can be said about the numbers that a kernel computes.
 """
 
 from __future__ import annotations
@@ -154,6 +155,7 @@ class LaunchDescription:
     preconditions: tuple[Precondition, ...]
     expect: GemmExpectation | None
     resident: bool = False
+    dependent: bool | None = None
 
     @property
     def persistent(self) -> bool:
@@ -197,6 +199,7 @@ class LaunchDescription:
             preconditions=tuple(_read_precondition(item) for item in root.nested_list("preconditions", default=())),
             expect=_read_expectation(root, names),
             resident=root.boolean("resident", default=False),
+            dependent=root.optional_boolean("dependent"),
         )
         root.finish()
         if any("CTAS" in symbols_in(extent) for extent in description.grid):
@@ -235,6 +238,8 @@ class LaunchDescription:
         }
         if self.resident:
             data["resident"] = True
+        if self.dependent is not None:
+            data["dependent"] = self.dependent
         if self.expect:
             data["expect"] = {"kind": "gemm", "a": self.expect.a, "b": self.expect.b, "d": self.expect.d}
         return data

@@ -232,6 +232,7 @@ class EmulatedDevice:
             smem_bytes=self.properties.chip.smem_per_sm_bytes,
             usage=self.usage,
             shares_global=module.entries[launch.entry].code(hooks=True).shares_global,
+            dependent=launch.dependent,
         )
 
     def _bytes(self, buffer: Buffer) -> Matrix:

@@ -127,9 +127,8 @@ class Kernel:
         `copy` or `cast` has something to do, so that a launch may be captured into a CUDA graph; `stream` is
         a stream of torch or cupy, a handle, or what has `__cuda_stream__`; `programmatic` lets the kernel
         begin before its predecessor has ended, which only a kernel with griddepcontrol may (None: where
-        its spec has dependent_launch). With a
-        `stream` that is not their library's current one, torch keeps the arrays' memory until it is
-        done with them; elsewhere the caller does.
+        its launch description says `dependent`). With a `stream` that is not their library's current one,
+        torch keeps the arrays' memory until it is done with them; elsewhere the caller does.
         """
         numpy = isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and isinstance(out, np.ndarray)
         if not numpy and (direct := self._direct) is not None:
@@ -160,7 +159,7 @@ class Kernel:
 
     def _may_begin_early(self, programmatic: bool | None) -> bool:
         if programmatic is None:
-            return self.spec is not None and self.spec.dependent_launch
+            return bool(self.description.dependent)
         return programmatic
 
     def execute(

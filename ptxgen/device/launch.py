@@ -86,6 +86,7 @@ class Launch:
     symbols: Mapping[str, int]
     declared_pitches: Mapping[str, Expression]
     resident: bool = False
+    dependent: bool | None = None
 
     @classmethod
     def of(
@@ -124,6 +125,7 @@ class Launch:
             symbols=symbols,
             declared_pitches={buffer.name: buffer.pitch_bytes for buffer in description.buffers},
             resident=description.resident,
+            dependent=description.dependent,
         )
         violations = launch._violations(chip)
         if violations:

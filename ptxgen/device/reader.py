@@ -50,6 +50,10 @@ class Reader:
             raise self._wrong(key, "true or false", value)
         return value
 
+    def optional_boolean(self, key: str) -> bool | None:
+        """true or false; None where the key is absent."""
+        return self.boolean(key, default=False) if self.has(key) else None
+
     def integer(self, key: str, default: int | None = None) -> int:
         """A whole number."""
         value = self._get(key, default)

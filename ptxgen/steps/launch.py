@@ -78,6 +78,7 @@ def launch_description(spec: GemmSpec) -> dict[str, Any]:
             *_scratch(spec, tiles),
         ],
         **({"resident": True} if spec.scheduler.divides_k else {}),
+        **({"dependent": True} if spec.dependent_launch else {}),
         "arguments": [*maps, *counts, *_pointers(spec)],
         "preconditions": preconditions,
         "defaults": _defaults(spec),
