@@ -12,7 +12,7 @@ from ptxgen.emulator.events import Event, Observer
 from ptxgen.emulator.instructions import load_all
 from ptxgen.emulator.memory import SHARED_RESERVED_BYTES, Block, GlobalMemory, poisoned
 from ptxgen.emulator.module import Function, Immediate, Parameter, ParsedModule, Variable
-from ptxgen.emulator.parser import parse
+from ptxgen.emulator.parser.modules import parse
 from ptxgen.emulator.policy import ELECTIONS, POLICIES
 from ptxgen.emulator.report import Report
 from ptxgen.emulator.runner import run_units

@@ -20,7 +20,7 @@ from ptxgen.emulator.module import (
     Symbol,
     Variable,
 )
-from ptxgen.emulator.parser import parse
+from ptxgen.emulator.parser.modules import parse
 from ptxgen.errors import PtxgenError
 from ptxgen.review import kinds
 from ptxgen.review.flow import Circle, Walk, blocks_of, circles_of, is_wait

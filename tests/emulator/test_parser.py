@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from ptxgen.emulator import load_module
+from ptxgen.emulator.parser.modules import parse
 from ptxgen.errors import NotSupportedError, PtxError
 
 ENTRY = ".version 8.6\n.target sm_100a\n.address_size 64\n.visible .entry k(.param .u32 n)\n{{\n{body}\n}}\n"
@@ -110,6 +111,25 @@ ret;
 """
     offsets = [parameter.offset for parameter in load_module(text, name="file.ptx").entries["k"].parameters]
     assert offsets == [0, 8, 16]
+
+
+def test_declarators_of_one_declaration_share_its_type(run_ptx: Callable[..., Any]) -> None:
+    body = """
+    .global .u32 one = 1, two = 2, list[2] = {3, 4};
+    .shared .v4 .f32 first, second;
+    mov.b64 %rd0, first; mov.b64 %rd2, second; sub.u64 %rd0, %rd2, %rd0;
+    cvt.u32.u64 %t, %rd0; mov.b64 %rd2, list; ld.global.u32 %r0, [%rd2+4]; add.u32 %t, %t, %r0;
+    ld.global.u32 %r0, [two]; add.u32 %t, %t, %r0;
+    st.global.u32 [%rd1], %t;
+    ret;"""
+    assert run_ptx(body).out.tolist() == [16 + 4 + 2] * 32
+
+
+def test_registers_are_numbered_in_the_order_of_their_declarations() -> None:
+    function = parse(ENTRY.format(body=".reg .b32 a, %r<3>; .reg .pred p; ret;"), "file.ptx").functions["k"]
+    assert [(register.name, register.index) for register in function.registers] == [
+        ("a", 0), ("%r0", 1), ("%r1", 2), ("%r2", 3), ("p", 4),
+    ]  # fmt: skip
 
 
 def test_blocks_ranges_literals_comments_and_debug_lines(run_ptx: Callable[..., Any]) -> None:
