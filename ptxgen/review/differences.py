@@ -13,6 +13,8 @@ from ptxgen.review.structure import Site
 
 _MOST_OPCODES = 8
 """Opcodes that a summary names for one place before it counts the others."""
+_MOST_PASSED = 3
+"""Instructions that a moved one is said to have passed before the others are counted."""
 
 _NUMBER = re.compile(r"(?<![\w%.$])-?(?:0[xX][0-9a-fA-F]+|\d+)(?![\w.])")
 _EVERYWHERE = "all warps"
@@ -58,24 +60,36 @@ def _between(group: str, before: dict[str, str], after: dict[str, str]) -> list[
     ]
 
 
+@dataclass(frozen=True, slots=True)
+class _One:
+    """An instruction of one side alone: its pair's number, and what tells whether it is on the other side elsewhere."""
+
+    number: int
+    place: str
+    opcode: str
+    code: str
+
+
 class _Instructions:
     """Instructions that came, went, moved, or got other operands, by place (role and loops)."""
 
     def __init__(self, old: Facts, new: Facts, pairs: tuple[Pair, ...]) -> None:
         self._old, self._new = old, new
-        self._came: dict[str, Counter[str]] = {}
-        self._went: dict[str, Counter[str]] = {}
+        self._pairs = pairs
+        self._came: list[_One] = []
+        self._went: list[_One] = []
         self._moved: Counter[tuple[str, str]] = Counter()
         self._constants: dict[tuple[str, str, str], None] = {}
         self._operands: dict[str, Counter[str]] = {}
-        for pair in pairs:
+        for number, pair in enumerate(pairs):
             mine = old.structure.by_line.get(pair.old or 0, ())
             theirs = new.structure.by_line.get(pair.new or 0, ())
             if pair.state == "changed" and [s.instruction.name for s in mine] == [s.instruction.name for s in theirs]:
                 if theirs:
                     self._other_operands(pair, theirs[0])
             elif pair.state in ("changed", "added", "removed"):
-                self._count(mine, theirs)
+                self._went += self._ones(number, mine, old)
+                self._came += self._ones(number, theirs, new)
                 continue
             for site, other in zip(mine, theirs, strict=False):
                 if _place(site) != _place(other):
@@ -95,14 +109,57 @@ class _Instructions:
             for place, counts in self._operands.items()
         ]
         for group, synchronising in (("synchronisation", True), ("instructions", False)):
-            places = dict.fromkeys([*self._went, *self._came])
-            found += [change for place in places if (change := self._counts(group, place, synchronising))]
+            places = dict.fromkeys(one.place for one in (*self._went, *self._came))
+            for place in places:
+                found += self._moves(group, place, synchronising)
+                change = self._counts(group, place, synchronising)
+                found += [change] if change else []
         return found
 
-    def _count(self, mine: tuple[Site, ...], theirs: tuple[Site, ...]) -> None:
-        for sites, counts in ((mine, self._went), (theirs, self._came)):
-            for site in sites:
-                counts.setdefault(_place(site), Counter())[site.instruction.name] += 1
+    @staticmethod
+    def _ones(number: int, sites: tuple[Site, ...], side: Facts) -> list[_One]:
+        return [
+            _One(number, _place(site), site.instruction.name, code_of(side.structure.lines[site.line - 1]))
+            for site in sites
+        ]
+
+    def _moves(self, group: str, place: str, synchronising: bool) -> list[Change]:
+        """Instructions that stand elsewhere among those of the same place. Each of those that synchronise is told,
+        with what it has passed; of others, and of those that others of their opcode stand for, how many there are."""
+        went, came = (
+            [one for one in ones if one.place == place and _synchronises(one.opcode) == synchronising]
+            for ones in (self._went, self._came)
+        )
+        found, others = [], Counter[str]()
+        for one in went:
+            again = [other for other in came if other.opcode == one.opcode]
+            if not again:
+                continue
+            alike = [other for other in again if other.code == one.code]
+            other = min(alike or again, key=lambda other: abs(other.number - one.number))
+            came.remove(other)
+            if alike and synchronising:
+                moved = f"{kinds.short_name(one.opcode)} moved {self._passed(one.number, other.number)}"
+                found.append(Change(group=group, name=place, old="", new=moved))
+            else:
+                others[one.opcode] += 1
+        if others:
+            found.append(Change(group=group, name=place, old="", new=f"in other places or replaced: {_listed(others)}"))
+        return found
+
+    def _passed(self, before: int, after: int) -> str:
+        """Up or down, and past which instructions of the new text."""
+        first, last = sorted((before, after))
+        sites = [
+            site
+            for pair in self._pairs[first + 1 : last]
+            for site in self._new.structure.by_line.get(pair.new or 0, ())
+        ]
+        names = [kinds.short_name(site.instruction.name) for site in sites]
+        shown = [f"past {', '.join(names[:_MOST_PASSED])}"] if names else []
+        if len(names) > _MOST_PASSED:
+            shown.append(f"and {len(names) - _MOST_PASSED} more")
+        return " ".join(["up" if after < before else "down", *shown])
 
     def _other_operands(self, pair: Pair, site: Site) -> None:
         """A line with the same opcode: one other number is worth naming."""
@@ -121,10 +178,14 @@ class _Instructions:
             self._operands.setdefault(_place(site), Counter())[site.instruction.name] += 1
 
     def _counts(self, group: str, place: str, synchronising: bool) -> Change | None:
-        came, went = self._came.get(place, Counter()), self._went.get(place, Counter())
-        signed = [(opcode, f"+{count} {kinds.short_name(opcode)}") for opcode, count in (came - went).items()]
-        signed += [(opcode, f"-{count} {kinds.short_name(opcode)}") for opcode, count in (went - came).items()]
-        texts = [text for opcode, text in sorted(signed, key=_rank) if _synchronises(opcode) == synchronising]
+        came, went = (Counter(one.opcode for one in ones if one.place == place) for ones in (self._came, self._went))
+        signed = [(opcode, came[opcode] - went[opcode]) for opcode in came | went if came[opcode] != went[opcode]]
+        short = Counter(kinds.short_name(opcode) for opcode, _ in signed)
+        texts = [
+            f"{count:+} {opcode if short[kinds.short_name(opcode)] > 1 else kinds.short_name(opcode)}"
+            for opcode, count in sorted(signed, key=_rank)
+            if _synchronises(opcode) == synchronising
+        ]
         if not texts:
             return None
         totals = [_total(side, place, synchronising) for side in (self._old, self._new)]
@@ -171,7 +232,9 @@ def _listed(counts: Counter[str]) -> str:
 
 def _cut(texts: list[str]) -> str:
     shown = ", ".join(texts[:_MOST_OPCODES])
-    return shown + (f" and {len(texts) - _MOST_OPCODES} other opcodes" if len(texts) > _MOST_OPCODES else "")
+    return shown + (
+        f" and {_several(len(texts) - _MOST_OPCODES, 'other opcode')}" if len(texts) > _MOST_OPCODES else ""
+    )
 
 
 def _several(count: int, noun: str) -> str:

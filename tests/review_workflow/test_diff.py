@@ -95,6 +95,39 @@ def test_a_wait_for_the_kernel_before_is_synchronisation() -> None:
     assert level(kernel, source(kernel.text.replace(line, f"{line}\n{line}")), run=True) == "results"
 
 
+def test_an_instruction_that_moved_is_told_with_what_it_passed() -> None:
+    """Nothing came or went, and yet the kernel may be wrong now."""
+    text = read_source("step:7").text
+    fence, arrive = re.search(r"( +tcgen05\.fence::before[^\n]*\n)( +mbarrier\.arrive[^\n]*\n)", text).groups()  # type: ignore[union-attr]
+    found = compare(source(text), source(text.replace(fence + arrive, arrive + fence)), ptxas=False, run=False)
+    assert [str(change) for change in found.changes] == [
+        "storer > storer_tile_loop: tcgen05.fence::before_thread_sync moved down past mbarrier.arrive"
+    ]
+    back = compare(source(text.replace(fence + arrive, arrive + fence)), source(text), ptxas=False, run=False)
+    assert [str(change) for change in back.changes] == [
+        "storer > storer_tile_loop: mbarrier.arrive moved down past tcgen05.fence::before_thread_sync"
+    ]
+
+
+def test_others_that_stand_elsewhere_are_counted() -> None:
+    text = read_source("step:7").text
+    lines = text.split("\n")
+    (first,) = [number for number, line in enumerate(lines) if "add.u32 %slice_tmem, %slice_tmem" in line]
+    lines[first - 3 : first + 1] = [lines[first], *lines[first - 3 : first]]
+    found = compare(source(text), source("\n".join(lines)), ptxas=False, run=False)
+    assert [str(change) for change in found.changes] == [
+        "storer > storer_tile_loop > storer_slice_loop: in other places or replaced: add.u32"
+    ]
+
+
+def test_opcodes_that_differ_in_a_modifier_are_written_out() -> None:
+    found = compare(read_source("step:7"), read_source("step:8"), ptxas=False, run=False)
+    assert any(
+        "+4 tcgen05.mma.cta_group::2.kind::f16, -4 tcgen05.mma.cta_group::1.kind::f16" in str(change)
+        for change in found.changes
+    )
+
+
 def test_renumbered_registers_are_followed(numbered: Source) -> None:
     lines = numbered.text.split("\n")
     renumbered = re.sub(r"%r(\d+)", lambda match: f"%r{int(match[1]) + 7}", numbered.text).replace("<60>", "<80>")
