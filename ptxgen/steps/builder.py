@@ -14,6 +14,7 @@ from ptxgen.ir.ops import (
     Op,
     SetConstant,
     SmemAddress,
+    StageAddress,
     WaitBarrier,
     While,
 )
@@ -108,8 +109,11 @@ class Builder:
         self.emit(Compare(opcode=opcode, dst=dst, left=left, right=right, comment=comment))
         return dst
 
-    def wait(self, label: str, barrier: Register, phase: Register, comment: str, *, cluster: bool = False) -> None:
-        """Wait for a phase of an mbarrier, with the spec's time hint where it has one."""
+    def wait(
+        self, label: str, barrier: Register, phase: Register | None, comment: str, *, cluster: bool = False
+    ) -> None:
+        """Wait for a phase of an mbarrier, a cursor's or another, with the spec's time hint where it has one."""
+        assert phase is not None
         self.emit(
             WaitBarrier(
                 label=self.label(label),
@@ -121,6 +125,13 @@ class Builder:
                 comment=comment,
             )
         )
+
+    def stage_address(
+        self, dst: Register, base: Register, stage: Register | None, stride: Register | int, comment: str
+    ) -> None:
+        """The address of a stage, a cursor's or another, of what begins at `base`."""
+        assert stage is not None
+        self.emit(StageAddress(dst=dst, base=base, stage=stage, stride=stride, comment=comment))
 
     def smem_address(self, name: str, base: Register, place: SmemBuffer | Barrier, comment: str) -> Register:
         """Name the address of a declared buffer or barrier."""

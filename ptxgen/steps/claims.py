@@ -24,7 +24,6 @@ from ptxgen.ir.ops import (
     ReadAnswer,
     ReadSpecial,
     Section,
-    StageAddress,
     StartCursor,
 )
 from ptxgen.plan import BARRIER_SLOT_BYTES
@@ -122,7 +121,6 @@ class TileClaims:
         """The next answer: the pair's next tile, or that there is none."""
         builder, cursor = self._builder, self._answer
         answer = builder.register("answer", _GROUP, "b128")
-        assert cursor.phase is not None
         builder.wait("wait_answer", answered, cursor.phase, "the answer is there")
         builder.emit(
             ReadAnswer(dst=answer, address=at(slot), comment="the answer, for clusterlaunchcontrol to read"),
@@ -142,11 +140,9 @@ class TileClaims:
             builder.integer("shr.u32", tile, tile, 1, comment="the pair's id: its tile")
 
     def _of_slot(self, name: str, stride: int, comment: str) -> Register:
-        builder, slot = self._builder, self._answer.stage
+        builder = self._builder
         address = builder.register(f"slot_{name}", _GROUP)
-        assert slot is not None
-        base = builder.registers[name]
-        builder.emit(StageAddress(dst=address, base=base, stage=slot, stride=stride, comment=comment))
+        builder.stage_address(address, builder.registers[name], self._answer.stage, stride, comment)
         return address
 
     # ---- the warp that claims ---------------------------------------------------------------

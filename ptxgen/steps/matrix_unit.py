@@ -5,7 +5,6 @@ from __future__ import annotations
 from typing import Protocol
 
 from ptxgen.ir.declarations import Address, Cursor, Register
-from ptxgen.plan import Operand
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder
 from ptxgen.steps.staging import StagingWriter
@@ -56,9 +55,8 @@ class MatrixUnit(Protocol):
         """After that barrier: what comes next to the accumulator, named for the comment."""
 
 
-def swizzle_text(operand: Operand) -> str:
-    """The operand's swizzle as comments name it."""
-    span = operand.swizzle.span_bytes
+def swizzle_text(span: int) -> str:
+    """A swizzle, by its span in bytes, as comments name it."""
     return "no swizzle" if span == 16 else f"{span}B swizzle"
 
 

@@ -118,7 +118,7 @@ class MulticastKernel(WarpgroupKernel):
         if self._clustered:
             peer = self.builder.register(f"{cursor.name}_peer", cursor.name)
             base = self.builder.registers["peer_released"]
-            self._stage_address(peer, base, cursor, 8, "the same in the other CTA")
+            self.builder.stage_address(peer, base, cursor.stage, 8, "the same in the other CTA")
             arrivals.append(
                 Arrive(address=at(peer), remote=True, ordered=False, comment="its producer writes here too")
             )

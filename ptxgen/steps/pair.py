@@ -19,7 +19,6 @@ from ptxgen.ir.ops import (
     Return,
     Section,
     SetConstant,
-    StageAddress,
 )
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
@@ -85,7 +84,8 @@ class PairKernel(TmemKernel):
         super()._visit(walker, buffer=buffer)
         if buffer:
             leader = self.builder.registers["leader_loaded"]
-            self._stage_address(self._signal(walker), leader, walker.cursor, 8, "the same in the leader")
+            stage = walker.cursor.stage
+            self.builder.stage_address(self._signal(walker), leader, stage, 8, "the same in the leader")
 
     def _signal(self, walker: Walker) -> Register:
         return self.builder.register(f"{walker.cursor.name}_signal", walker.cursor.name)
@@ -116,15 +116,12 @@ class PairKernel(TmemKernel):
         super()._take_accumulator(name, group)
         leader = self.builder.registers["leader_acc_empty"]
         address = self.builder.register(f"{name}_leader", name)
-        self.builder.emit(
-            StageAddress(dst=address, base=leader, stage=group, stride=8, comment="the same in the leader")
-        )
+        self.builder.stage_address(address, leader, group, 8, "the same in the leader")
 
     def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
         if barrier != "acc_empty":
             super()._wait_accumulator(label, barrier, cursor, comment)
             return
-        assert cursor.phase is not None
         self.builder.wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment, cluster=True)
 
     def _returned_to(self, cursor: Cursor) -> Register:
@@ -134,5 +131,5 @@ class PairKernel(TmemKernel):
         if cursor.stage is None:
             return leader
         address = self.builder.register(f"{cursor.name}_empty", cursor.name)
-        self._stage_address(address, leader, cursor, 8, "its acc_empty in the leader")
+        self.builder.stage_address(address, leader, cursor.stage, 8, "its acc_empty in the leader")
         return address

@@ -18,7 +18,6 @@ from ptxgen.ir.ops import (
     Return,
     Section,
     SetMaxRegisters,
-    StageAddress,
     StartCursor,
     WaitForGrids,
     WgmmaWait,
@@ -75,12 +74,12 @@ class SpecializedKernel(GemmKernel):
             skip, title = None, f"{title}; the others have ended"
         with builder.block() as test:
             builder.emit(Section(comment=title))
-            warp = builder.registers["warp"]
+            warp = self._warp
             if warps > 1 and 0 < first_warp < self.spec.threads // 32 - warps:
                 opcode, bound = "ge.u32", warps
                 warp = builder.register(f"{name}_warp", "threads")
                 comment = f"warp of the {name}s; a large number in warps before them"
-                builder.integer("sub.u32", warp, builder.registers["warp"], first_warp, comment=comment)
+                builder.integer("sub.u32", warp, self._warp, first_warp, comment=comment)
             if skip:
                 builder.compare(opcode, skip, warp, bound, comment=f"not a {name}")
         with builder.block() as body:
@@ -110,6 +109,9 @@ class SpecializedKernel(GemmKernel):
         """The last thing that a role's warps do."""
         self.builder.emit(Return())
 
+    def _end(self) -> None:
+        """Roles end one by one."""
+
     def wait_for_predecessor(self) -> None:
         """Set-up touches no matrix, so it may overlap the kernel before, which may write A and B or read D."""
         if self.spec.dependent_launch:
@@ -131,11 +133,9 @@ class SpecializedKernel(GemmKernel):
             end = self._schedule.end_k_tile
             builder.compare("lt.u32", again, self._load_k_tile, end, comment="K tiles remain")
 
-    def wait_free(self, walker: Walker) -> None:
+    def wait_free(self, walker: Walker, label: str = "wait_free") -> None:
         """Wait until the cursor's stage is released."""
-        address = self._released_of(walker.cursor)
-        assert walker.cursor.phase is not None
-        self.builder.wait("wait_free", address, walker.cursor.phase, "the stage is free")
+        self.builder.wait(label, self._released_of(walker.cursor), walker.cursor.phase, "the stage is free")
 
     def wait_all_released(self, walker: Walker) -> None:
         """After the last tile: no other CTA's report on a stage is still on its way to this one."""
@@ -147,16 +147,15 @@ class SpecializedKernel(GemmKernel):
         )
         builder.integer("mov.b32", left, builder.registers["pipe_depth"], comment="stages to see released")
         with builder.do_while("tail_loop", again):
-            address = self._released_of(walker.cursor)
-            assert walker.cursor.phase is not None
-            self.builder.wait("wait_tail", address, walker.cursor.phase, "the stage is free")
+            self.wait_free(walker, "wait_tail")
             self.advance(walker)
             builder.integer("sub.u32", left, left, 1, comment="one stage less")
             builder.compare("ne.u32", again, left, 0, comment="stages remain")
 
     def _released_of(self, cursor: Cursor) -> Register:
         address = self.builder.register(f"{cursor.name}_released", cursor.name)
-        self._stage_address(address, self.builder.registers["released"], cursor, 8, "mbarrier of its release")
+        released = self.builder.registers["released"]
+        self.builder.stage_address(address, released, cursor.stage, 8, "mbarrier of its release")
         return address
 
 
@@ -326,9 +325,7 @@ class TmemKernel(SpecializedKernel):
         )
         for barrier in ("acc_full", "acc_empty"):
             address = builder.register(f"{name}_{barrier.removeprefix('acc_')}", name)
-            builder.emit(
-                StageAddress(dst=address, base=registers[barrier], stage=group, stride=8, comment=f"its {barrier}")
-            )
+            builder.stage_address(address, registers[barrier], group, 8, f"its {barrier}")
 
     def wait_accumulator_empty(self, cursor: Cursor) -> None:
         """Wait until the storers have read the accumulator of two tiles ago, or of the last one."""
@@ -374,7 +371,6 @@ class TmemKernel(SpecializedKernel):
         return self._barrier_of("acc_empty", cursor)
 
     def _wait_accumulator(self, label: str, barrier: str, cursor: Cursor, comment: str) -> None:
-        assert cursor.phase is not None
         self.builder.wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment)
 
     def _barrier_of(self, barrier: str, cursor: Cursor) -> Register:
@@ -384,7 +380,7 @@ class TmemKernel(SpecializedKernel):
         if cursor.stage is None:
             return registers[barrier]
         address = self.builder.register(f"{cursor.name}_{barrier.removeprefix('acc_')}", cursor.name)
-        self._stage_address(address, registers[barrier], cursor, 8, f"its {barrier}")
+        self.builder.stage_address(address, registers[barrier], cursor.stage, 8, f"its {barrier}")
         return address
 
     def _accumulator_of(self, cursor: Cursor) -> Register:

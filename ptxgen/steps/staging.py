@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptxgen.ir.declarations import Cursor, Hex, Register
-from ptxgen.ir.ops import ConvertPair, StageAddress, StoreMatrix, StoreShared, SyncWarp
+from ptxgen.ir.ops import ConvertPair, StoreMatrix, StoreShared, SyncWarp
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import Builder, at
 
@@ -22,7 +22,7 @@ SWIZZLE_MASKS = {128: 0x70, 64: 0x30, 32: 0x10}
 def swizzle_comment(span: int) -> str:
     """What a shift by 3 brings to the bits that choose a chunk, in words."""
     bits = SWIZZLE_MASKS[span].bit_length() - 5
-    source, place = (f"{7}", "4") if not bits else (f"7-{7 + bits}", f"4-{4 + bits}")
+    source, place = ("7", "4") if not bits else (f"7-{7 + bits}", f"4-{4 + bits}")
     return f"{span}B swizzle: address bits {source}, shifted to {place},"
 
 
@@ -84,16 +84,8 @@ class StagingWriter:
 
     def buffer_address(self, dst: Register, base: Register, what: str) -> None:
         """The same place in the current staging buffer of the ring."""
-        assert self.ring is not None and self.ring.stage is not None
-        self.builder.emit(
-            StageAddress(
-                dst=dst,
-                base=base,
-                stage=self.ring.stage,
-                stride=self.staging.buffer_bytes,
-                comment=what,
-            )
-        )
+        assert self.ring is not None
+        self.builder.stage_address(dst, base, self.ring.stage, self.staging.buffer_bytes, what)
 
     def _convert(self, pairs: list[tuple[Register, Register]], registers: int) -> list[Register]:
         """Pack pairs of f32 values into the first of `registers` 16-bit pair registers."""

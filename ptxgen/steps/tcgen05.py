@@ -222,7 +222,7 @@ def describe_stage_0(builder: Builder, spec: GemmSpec, ring: Register, bases: di
             stride_byte_offset=operand.stride_byte_offset,
             swizzle=operand.swizzle,
         )
-        what = f"{name.upper()}, stage 0: K-major, {swizzle_text(operand)}"
+        what = f"{name.upper()}, stage 0: K-major, {swizzle_text(operand.swizzle.span_bytes)}"
         builder.emit(
             DescriptorBase(
                 dst=bases[name],

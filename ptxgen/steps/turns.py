@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from ptxgen.ir.declarations import Barrier, Cursor, Register
-from ptxgen.ir.ops import AdvanceCursor, Arrive, SkipStages, StageAddress
+from ptxgen.ir.ops import AdvanceCursor, Arrive, SkipStages
 from ptxgen.plan import BARRIER_SLOT_BYTES
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import at
@@ -41,10 +41,10 @@ class TurnsKernel(MulticastKernel):
         builder, registers = self.builder, self.builder.registers
         group = registers["consumer_group"]
         mine, other = builder.register("own_turn", _GROUP), builder.register("other_turn", _GROUP)
-        builder.emit(StageAddress(dst=mine, base=registers["turn"], stage=group, stride=8, comment="its own turn"))
+        builder.stage_address(mine, registers["turn"], group, 8, "its own turn")
         peer = builder.register("other_group", _GROUP)
         builder.integer("xor.b32", peer, group, 1, comment="the other consumer")
-        builder.emit(StageAddress(dst=other, base=registers["turn"], stage=peer, stride=8, comment="the other's turn"))
+        builder.stage_address(other, registers["turn"], peer, 8, "the other's turn")
         phase = builder.register("turn_phase", _GROUP)
         builder.integer("mov.b32", phase, peer, comment="consumer 0 begins: phase 1 of its turn is over")
         skipped = builder.register("skipped_k_tiles", _GROUP)
