@@ -27,6 +27,8 @@ def fake(make_gpu: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setattr("ptxgen.bench.timing._PAUSE_SECONDS", 0)
     monkeypatch.setattr("ptxgen.bench.timing._LOAD_SECONDS", 0)
     monkeypatch.setattr("ptxgen.bench.timing._MAX_LAUNCHES", 12)
+    monkeypatch.setattr("ptxgen.tuning.arena._MAX_LAUNCHES", 12)
+    monkeypatch.setattr("ptxgen.tuning.arena._WARM_UP_SECONDS", 0)
     return fake
 
 

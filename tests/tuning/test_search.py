@@ -6,6 +6,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ class FakeArena:
         return {c.key: Timing(rounds=(self.time(c),) * rounds, launches=9, reading=reading) for c in contestants}
 
 
+@lru_cache
 def first(count: int = 8) -> tuple[Contestant, ...]:
     return contestants(PROBLEM, "sm_90a", CHIP, count)
 
