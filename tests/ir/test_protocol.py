@@ -538,6 +538,13 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
         lambda p: replaced(p, ir.TmaLoad, cta_group=1),
         r"a load by CTA 1 into ring\[0\] of CTA 1 cannot signal loaded\[0\]",
     ),
+    "a load that nobody waits for": (
+        "step 5",
+        lambda p: edit(
+            p, lambda op: (op, *one_more_load(p)) if isinstance(op, ir.DoWhile) and op.label == "k_loop" else op
+        ),
+        r"CTA 0 may end before the bytes of phase 1 of loaded\[0\] are there: none of its warps waits for them",
+    ),
     "a loop that never ends": (
         "step 4",
         lambda p: edit(
@@ -547,6 +554,15 @@ CHANGED: dict[str, tuple[str, Callable[[Program], Program], str]] = {
         r"a loop does not end|deadlock",
     ),
 }
+
+
+def one_more_load(program: Program) -> list[ir.Op]:
+    """The first of a kernel's loads, under another label."""
+    return [
+        dataclasses.replace(op, label="one_more_load")
+        for op in ops_of(program, ir.Guard)
+        if isinstance(op, ir.Guard) and op.label == "fill_issued"
+    ]
 
 
 def _refill_first(loop: ir.DoWhile) -> ir.DoWhile:

@@ -63,8 +63,14 @@ class Cluster:
             if barrier.pending != barrier.declared.arrivals or barrier.tx:
                 raise ProtocolError(f"barrier {place} ends inside a phase: {barrier}")
             own = [warp.known for warp in warps if warp.rank == place.rank]
+            over = max(known.get(("phase", place), 0) for known in own)
+            if barrier.declared.transaction_bytes and over < barrier.completed:
+                raise ProtocolError(
+                    f"CTA {place.rank} may end before the bytes of phase {barrier.completed - 1} of {place} are"
+                    " there: none of its warps waits for them"
+                )
             for key, (count, phase) in barrier.from_afar.items():
-                if all(known.get(key, 0) < count and known.get(("phase", place), 0) < phase for known in own):
+                if over < phase and all(known.get(key, 0) < count for known in own):
                     raise ProtocolError(
                         f"CTA {place.rank} may end before an arrival of another CTA reaches {place}: none of"
                         f" its warps knows that it has, or that phase {phase - 1} is over"

@@ -20,8 +20,6 @@ def tma_load(cluster: Cluster, warp: Warp, op: ir.TmaLoad, lanes: int) -> None:
     for place, told in copies:
         barrier = cluster.mbarrier(warp, told, "async init")
         cluster.smem.load(warp, place, barrier.end_of_phase)
-        if place.rank != warp.rank:
-            barrier.from_afar["load", warp.index] = (1, barrier.completed + 1)
         barrier.bring(op.box_bytes, warp)
 
 

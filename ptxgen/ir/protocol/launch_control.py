@@ -20,8 +20,6 @@ def claim_cluster(cluster: Cluster, warp: Warp, op: ir.ClaimCluster, lanes: int)
         place, barrier = slot._replace(rank=rank), cluster.mbarrier(warp, signal._replace(rank=rank), "async init")
         cluster.smem.load(warp, place, barrier.end_of_phase)
         cluster.answers[place] = cluster.unclaimed >= 0
-        if rank != warp.rank:
-            barrier.from_afar["claim", warp.index] = (1, barrier.completed + 1)
         barrier.bring(cluster.declared[slot.name].nbytes, warp)
 
 
