@@ -13,7 +13,9 @@ from ptxgen.errors import ProgramError
 from ptxgen.ir import ops as ir
 from ptxgen.ir.checks import check
 from ptxgen.ir.declarations import Hex, Register
+from ptxgen.ir.ops import scalar
 from ptxgen.ir.program import Program
+from ptxgen.ir.protocol import registers
 from ptxgen.spec import parse_settings
 from ptxgen.steps import build, step
 
@@ -600,3 +602,10 @@ def test_kernels_are_accepted_unedited(name: str) -> None:
     """`edit` itself changes nothing, so what the other tests meet is the fault that they make."""
     program = kernel(name)
     assert edit(program, lambda op: op) == program
+
+
+def test_every_integer_opcode_can_steer() -> None:
+    assert registers._INTEGER.keys() == scalar.INTEGER_OPCODES
+    assert registers._COMPARE.keys() == scalar.COMPARE_OPCODES
+    assert registers._INTEGER["max.s32"](0xFFFFFFFF, 0) == 0
+    assert registers._INTEGER["min.s32"](0x80000000, 5) == 0x80000000

@@ -101,6 +101,10 @@ def skip_stages(cluster: Cluster, warp: Warp, op: ir.SkipStages, lanes: int) -> 
         advance_cursor(cluster, warp, op, lanes)
 
 
+def _signed(bits: int) -> int:
+    return bits - (bits >> 31 << 32)
+
+
 _INTEGER: dict[str, Callable[..., int]] = {
     "add.u32": lambda a, b: (a + b) & 0xFFFFFFFF,
     "add.s64": operator.add,
@@ -119,6 +123,9 @@ _INTEGER: dict[str, Callable[..., int]] = {
     "xor.b32": operator.xor,
     "mov.b32": lambda a: a,
     "selp.b32": lambda a, b, p: a if p else b,
+    "min.s32": lambda a, b: min(a, b, key=_signed),
+    "max.s32": lambda a, b: max(a, b, key=_signed),
+    "cvt.u32.u64": lambda a: a & 0xFFFFFFFF,
 }
 _COMPARE: dict[str, Callable[[Any, Any], bool]] = {
     "eq.u32": operator.eq,
