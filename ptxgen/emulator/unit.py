@@ -9,6 +9,7 @@ nothing changed in between, the cluster is deadlocked.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import zip_longest
 from typing import TYPE_CHECKING
 
 from ptxgen.emulator import events
@@ -352,6 +353,7 @@ class Unit:
                 if op.cta is not cta:
                     message = f"CTA {cta.ctaid} ends while a {op.kind} of CTA {op.cta.ctaid} is on its way to it"
                 raise Stop(self.finding("exit-with-pending-async", message, op.warp, op.line))
+        self._compare_register_requests(cta)
         last = warp.code.lines[-1][-1]
         try:
             for offset, barrier in cta.barriers.items():
@@ -363,6 +365,18 @@ class Unit:
                 cta.tmem.check_exit()
         except MachineError as error:
             raise self.fault(error, warp, last) from error
+
+    def _compare_register_requests(self, cta: Cta) -> None:
+        """All warps of a warpgroup run the same setmaxnreg instructions (PTX ISA 9.1 §9.7.19.5)."""
+        for warp in cta.warps:
+            first = cta.warps[warp.index & ~3]
+            for mine, theirs in zip_longest(warp.register_requests, first.register_requests, fillvalue=("", 0)):
+                if mine[0] == theirs[0]:
+                    continue
+                (what, line), who, other = (mine, warp, first) if mine[1] else (theirs, first, warp)
+                message = f"warp {who.index} runs {what}, and warp {other.index} of its warpgroup does not"
+                self.note("divergent-aligned-instruction", message, who, line)
+                break
 
     def _end(self) -> None:
         for pair in self.pairs:

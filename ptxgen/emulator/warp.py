@@ -93,6 +93,7 @@ class Warp:
         self.tmem_stores: list[Any] = []
         self.wgmma: Any = None  # its side of its warpgroup (warpgroup.Member), made at first use
         self.registers_per_thread = 0
+        self.register_requests: list[tuple[str, int]] = []  # its setmaxnreg instructions: text, line
 
     # -- running --------------------------------------------------------------------------------
 

@@ -118,6 +118,17 @@ CASES = {
         "0xffffffff",
         "0xff",
     ),
+    "a warp barrier that does not name who runs it": Case(
+        "divergent-aligned-instruction", "bar.warp.sync {X};\nret;", "0xffff", "0xffffffff"
+    ),
+    "registers given up by one warp of its warpgroup": Case(
+        "divergent-aligned-instruction",
+        "setp.ge.u32 %p0, %t, {X};\n@%p0 bra end;\nsetmaxnreg.dec.sync.aligned.u32 24; // here\nend:\nret;",
+        "32",
+        "128",
+        "// here",
+        options={"threads": 128},
+    ),
     "tensor memory not freed": Case(
         "tmem-leak", ALLOC.format(n=32) + "\n{X}\nret;", "", FREE.format(n=32), "ret;"
     ),

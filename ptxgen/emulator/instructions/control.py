@@ -85,6 +85,7 @@ def setmaxnreg(d: Decode) -> Ends:
         d.fail(f"setmaxnreg takes a multiple of 8 from 24 to 256, not {wanted}")
     grows = d.opcode.endswith("inc")
     line = d.line
+    request = f"{d.opcode} to {wanted}", line
 
     def op(r: Registers) -> bool:
         warp = r[0]
@@ -92,6 +93,7 @@ def setmaxnreg(d: Decode) -> Ends:
         cta = warp.cta
         have = warp.registers_per_thread
         if not have:
+            warp.register_requests.append(request)
             return True
         if grows:
             if wanted < have:
@@ -108,6 +110,7 @@ def setmaxnreg(d: Decode) -> Ends:
                 fragment.wait = None
             cta.pool_waiters.clear()
         warp.registers_per_thread = wanted
+        warp.register_requests.append(request)
         cta.unit.activity += 1
         return True
 

@@ -48,12 +48,17 @@ def _members(warp: Any, mask: Value, what: str) -> int:
             "divergent-aligned-instruction",
             f"{what} names lanes {mask:#010x}, but {absent:#010x} of them are elsewhere (running: {warp.bits:#010x})",
         )
+    _require_named(warp, mask, what)
+    return int(mask & warp.bits)
+
+
+def _require_named(warp: Any, mask: int, what: str) -> None:
+    """Who runs the instruction must be in its mask (PTX ISA 9.1 §9.7.13.3, §9.7.13.11)."""
     if warp.bits & ~mask:
         raise MachineError(
             "divergent-aligned-instruction",
             f"{what} is run by lanes {warp.bits & ~mask:#010x} that its mask {mask:#010x} does not name",
         )
-    return int(mask & warp.bits)
 
 
 def _wrap(d: Decode, op: Op) -> Op:
@@ -232,6 +237,8 @@ def bar_warp(d: Decode) -> Ends:
             emit_warp_sync(d, _nothing, name)(r)
         m = lane_value(r[mask], (warp.bits & -warp.bits).bit_length() - 1)
         wanted = m & warp.live
+        if type(r[mask]) is int:  # else lanes of several groups may be running, each in its own mask
+            _require_named(warp, m, name)
         here = [f for f in warp.fragments if f.wait is not None and f.wait.kind == "warp-sync" and f.wait.detail == m]
         arrived = reduce(int.__or__, (f.bits for f in here), warp.bits)
         if wanted & ~arrived:
