@@ -16,6 +16,8 @@ from ptxgen.emulator.inline import inline_calls
 from ptxgen.emulator.layout import Layout, Slots
 from ptxgen.emulator.module import Function, Guard, ParsedModule
 from ptxgen.emulator.terminators import (
+    COMPUTING,
+    COPYING,
     Terminator,
     blocking,
     branch,
@@ -26,6 +28,7 @@ from ptxgen.emulator.terminators import (
     leave,
     merging,
     settled,
+    spoiled,
     then_flush,
     watched,
 )
@@ -81,6 +84,8 @@ class _Item:
     shares_global: bool = False
     cancels_clusters: bool = False
     cta_group: int = 0
+    computes: bool = False
+    copies: bool = False
     skip: int | None = None  # a synthetic branch: the item index that it may jump to
 
     @property
@@ -124,6 +129,8 @@ def _items(
             shares_global=decode.shares_global,
             cancels_clusters=decode.cancels_clusters,
             cta_group=decode.cta_group,
+            computes=decode.opcode in COMPUTING,
+            copies=decode.opcode in COPYING,
         )
         if isinstance(op, Ends):
             item.ends = op
@@ -196,6 +203,7 @@ class _Builder:
         reads, kills = zip(*(_uses(body) for body in bodies), strict=True)
         live = live_in(successors, reads, kills)
         self._poison(live[0])
+        self._unset = self._may_be_unset(live[0])
         _mark_early_uses(bodies, successors)
         segments = tuple(self._segment(n, body, meets[n]) for n, body in enumerate(bodies))
         return Code(
@@ -217,6 +225,18 @@ class _Builder:
         for slot in range(1, self._slots.register_count):
             if live >> slot & 1 and widths[slot] > 1:
                 template[slot] = POISON[widths[slot]]
+
+    def _may_be_unset(self, live: int) -> int:
+        """Registers that may hold poison: those, and what is computed from them."""
+        unset = live & ~self._accumulators
+        passing = [item for item in self._items if item.computes or item.copies] if unset else []
+        before = -1
+        while unset != before:
+            before = unset
+            for item in passing:
+                if item.reads & unset:
+                    unset |= item.written
+        return unset
 
     def _successors(self, number: int, last: _Item) -> tuple[int, ...]:
         after = number + 1 if number + 1 < len(self._starts) else EXIT
@@ -242,6 +262,8 @@ class _Builder:
         for index, item in enumerate(straight):
             assert item.op is not None
             op = delivered(item.op, item.line) if item.early_use else item.op
+            if item.computes and (unset := self._sized(item.reads & self._unset)):
+                op = spoiled(op, unset, tuple((slot, self._slots.widths[slot]) for slot in item.writes))
             writes = tuple(slot for slot in item.writes if slot != self._slots.sink)
             widths = tuple((slot, self._slots.widths[slot]) for slot in writes)
             shared = self._shared_with_wgmma(item)
@@ -259,6 +281,11 @@ class _Builder:
             masked.append((op, 0 if item.guard or shared else item.written, writes))
         count = sum(item.count for item in body)
         return Segment(tuple(ops), end, following, count, tuple(masked))
+
+    def _sized(self, bits: int) -> tuple[tuple[int, int], ...]:
+        """The slots of a bit set, predicates aside, with their widths."""
+        widths = self._slots.widths
+        return tuple((slot, width) for slot, width in enumerate(widths) if bits >> slot & 1 and width > 1)
 
     def _shared_with_wgmma(self, item: _Item) -> int:
         """Registers of another instruction than wgmma.mma_async that some wgmma works on."""

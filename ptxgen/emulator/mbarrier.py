@@ -1,7 +1,7 @@
 """The mbarrier object: phases of arrivals and bytes (PTX ISA 9.1 §9.7.13.15).
 
-The state lives here and not in the eight bytes of shared memory; what those bytes hold on real
-chips is opaque.
+The state lives here and not in the eight bytes of shared memory. What those hold on real chips is
+opaque; here it is poison.
 """
 
 from __future__ import annotations

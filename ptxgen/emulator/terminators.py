@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ptxgen.emulator.decode import Blocking, Op
-from ptxgen.emulator.values import Registers, bits_of, merge
+from ptxgen.emulator.values import POISON, Registers, bits_of, merge
 from ptxgen.errors import MachineError
 
 STOP = -1
@@ -62,6 +62,40 @@ def _merged(op: Op, r: Registers, writes: tuple[tuple[int, int], ...]) -> None:
     if active is not None:
         for (slot, width), before in zip(writes, old, strict=True):
             r[slot] = merge(active, r[slot], before, width)
+
+
+COMPUTING = frozenset(
+    {
+        "add", "sub", "mul", "mad", "mul24", "mad24", "div", "rem", "min", "max", "abs", "neg", "and", "or", "xor",
+        "not", "shl", "shr", "bfe", "cvt", "setp",
+    }
+)  # fmt: skip
+COPYING = frozenset({"mov", "selp"})
+
+
+def spoiled(op: Op, sources: tuple[tuple[int, int], ...], results: tuple[tuple[int, int], ...]) -> Op:
+    """Integer arithmetic on registers that may never have been written: of poison it makes poison, and compares it
+    with nothing."""
+
+    def run(r: Registers) -> None:
+        hits = False
+        for slot, width in sources:
+            value = r[slot]
+            if value is not None:
+                hits = hits | (value == POISON[width])
+        op(r)
+        if hits is False:
+            return
+        warp = r[0]
+        everywhere = hits is True or bool(hits.all() if warp.active is None else hits[warp.active].all())
+        for slot, width in results:
+            if width > 1:
+                poison = POISON[width]
+                r[slot] = poison if hits is True else merge(hits, poison, r[slot], width)
+            elif everywhere:
+                raise MachineError("uninitialised-read", "a register that was never written decides here")
+
+    return run
 
 
 def delivered(op: Op, line: int) -> Op:

@@ -12,7 +12,7 @@ from ptxgen.emulator.decode import Decode, Ends, Op, instruction
 from ptxgen.emulator.mbarrier import Mbarrier
 from ptxgen.emulator.memory import SHARED_RESERVED_BYTES
 from ptxgen.emulator.module import Address, Sink
-from ptxgen.emulator.values import MASK, POISON32, Registers, Value, lane_value, lanes_of, mask_of
+from ptxgen.emulator.values import MASK, POISON, POISON32, Registers, Value, lane_value, lanes_of, mask_of
 from ptxgen.emulator.warp import Wait
 from ptxgen.errors import MachineError
 
@@ -60,6 +60,7 @@ def init(d: Decode) -> Op:
         for address, lanes in barrier.each(r):
             cta, offset = _place(warp.cta, address)
             state = cta.new_barrier(offset)
+            cta.smem.store_word(offset, 8, POISON[64])  # opaque from now on
             for lane in lanes_of(lanes):
                 value = lane_value(r[count], lane)
                 state.init(value)
