@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from ptxgen.checker import exits, phases
+from ptxgen.checker import exits, phases, starts
 from ptxgen.checker.clocks import members, merge
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.operations import MATRIX_KINDS, TENSOR_MEMORY_ACCESSES, Operation, TensorRegion
@@ -56,6 +56,7 @@ def _threads_access(cluster: Cluster, event: events.Access) -> None:
         _acquire_location(cluster, event)
     if event.space == "shared":
         exits.visits(cluster, event.owner, event)
+        starts.reaches(cluster, event.owner, event, (thread.view for _, thread in agents), "accesses shared memory of")
         cluster.shared[event.owner].access(agents, event.ranges, event.lanes, write)
     else:
         _after_launch_before(cluster, agents, write)
@@ -142,8 +143,9 @@ def tmem_allocation(cluster: Cluster, event: events.TmemAllocation) -> None:
         return
     if event.action == "alloc":
         cluster.allocation_line = event.line
-        # An allocation of both CTAs of a pair may wait for the other, which has to have started.
-        cluster.paths.need(cluster.met.get(cluster.warp(event).number, 0))
+        if event.pair:
+            views = (view for _, view in cluster.warp(event).views(event.lanes))
+            starts.reaches(cluster, event.cta ^ 1, event, views, "allocates tensor memory with")
     memory = cluster.tensor[event.cta]
     for _, agent in cluster.thread_agents(event, uniform=True, write=True):
         agent.verb = "allocates" if event.action == "alloc" else "frees"

@@ -45,16 +45,18 @@ class Cluster:
         self.order = Order(paths, self.provenance)
         self.readers = ReaderSets()
         self.nothing = empty(shape.ctas * shape.warps_per_cta)
-        self.warps = [
-            Warp(rank * shape.warps_per_cta + index, rank, index, self.nothing)
-            for rank in range(shape.ctas)
-            for index in range(shape.warps_per_cta)
-        ]
         self.accesses: list[Access] = [None]  # type: ignore[list-item]  # numbers start at 1
         self.facts: list[Operation | Observation] = []
         """What the bits of the clocks' sets stand for."""
         self.observations = 0
         """The bits of those facts that are observations."""
+        self.started = [self._started(rank) for rank in range(shape.ctas)]
+        """That a CTA has started, which its own warps know: whoever hears of one of them knows it too."""
+        self.warps = [
+            Warp(rank * shape.warps_per_cta + index, rank, index, self.nothing.with_operations(started.bit, 0))
+            for rank, started in enumerate(self.started)
+            for index in range(shape.warps_per_cta)
+        ]
         self.operations: dict[int, Operation] = {}
         """By their number among the facts."""
         self._by_async_id: dict[int, list[Operation]] = {}
@@ -74,10 +76,16 @@ class Cluster:
         self.meetings: dict[object, Meeting] = {}
         self.launch_before: Observation | None = None
         """That the launch before has ended, where this one may begin earlier: griddepcontrol.wait learns it."""
-        self.met: dict[int, int] = {}
-        """Warp -> the path of its last cluster barrier."""
         self.locations: dict[tuple[str, int, int], dict[tuple[int, bool], tuple[Clock, int]]] = {}
         """Place -> (CTA, whether meant for it alone) -> what its strong writes there have released, and their path."""
+
+    def _started(self, rank: int) -> Observation:
+        first = rank * self.shape.warps_per_cta
+        started = Observation(len(self.facts), first, 0, 0)
+        started.paths.update((warp, 0) for warp in range(first, first + self.shape.warps_per_cta))
+        self.facts.append(started)
+        self.observations |= started.bit
+        return started
 
     def depends(self) -> None:
         """The launch may begin before the one ahead of it has ended."""

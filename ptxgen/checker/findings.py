@@ -184,7 +184,19 @@ class Findings:
 
         self._add("pair-order", cluster, first, line, second_line, message)
 
-    # -- exits -----------------------------------------------------------------------------------
+    # -- starts and exits ------------------------------------------------------------------------
+
+    def not_started(self, cluster: Cluster, warp: Warp, owner: int, event: Event, verb: str) -> None:
+        """A warp reaches the CTA of rank `owner`, which may not have started."""
+
+        def message() -> str:
+            return (
+                f"warp {warp.index} of CTA rank {warp.cta} ({lanes_text(event.lanes)}) {verb} CTA rank {owner}:"
+                f" {self.source.quote(event.line)}\n  nothing shows that that CTA has started by then\n"
+                "  missing: barrier.cluster.arrive (.relaxed will do) and barrier.cluster.wait before it"
+            )
+
+        self._add("peer-not-started", cluster, warp, event.line, 0, message)
 
     def outlived(
         self,

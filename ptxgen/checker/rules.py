@@ -86,14 +86,22 @@ RULES = _rules(
      "PTX ISA 9.1 §9.7.16.4.2"),
     ("illegal-tensor-copy", "error", "machine", "a tensor map or coordinates that hardware does not accept",
      "PTX ISA 9.1 §5.5 (tensors); cuTensorMapEncodeTiled in cuda.h"),
-    ("illegal-tmem-allocation", "error", "machine", "tcgen05.alloc or dealloc with columns that are not possible",
-     "PTX ISA 9.1 §9.7.16.7"),
+    ("illegal-tmem-allocation", "error", "machine",
+     "tcgen05.alloc or dealloc with columns that are not possible, or with other operands than in the other CTA of the"
+     " pair",
+     "PTX ISA 9.1 §9.7.16.7; CUTLASS, tmem_allocator_sm100.hpp (both CTAs name the same shared address: by ptxas 13.0"
+     " the even CTA writes to both)"),
     ("tmem-lane-access", "error", "machine", "a warp accesses tensor memory lanes that belong to another",
      "PTX ISA 9.1 §9.7.16.8.1 (access restrictions)"),
     ("tmem-leak", "error", "machine", "a CTA ends with tensor memory allocated", "PTX ISA 9.1 §9.7.16.7"),
     ("pair-order", "error", "both",
      "the CTAs of a pair do not both run tcgen05.alloc, dealloc or relinquish_alloc_permit, or not in one order",
      "PTX ISA 9.1 §9.7.16.5, Table 48 (the instruction may wait for the other CTA)"),
+    ("peer-not-started", "error", "checker",
+     "a thread accesses the shared memory of another CTA, or allocates tensor memory with it, and nothing shows that"
+     " that CTA has started",
+     "PTX ISA 9.1 §9.7.16.7 (tcgen05.alloc.cta_group::2: the issuing warp makes sure that the peer CTA is launched);"
+     " CUDA C++ Programming Guide, distributed shared memory (all CTAs have to have started)"),
     ("multicast-mask", "error", "machine", "a multicast mask names no CTA, or one that the cluster does not have",
      "PTX ISA 9.1 §9.7.9.27.1.2, §9.7.16.12 (ctaMask)"),
     ("alloc-after-relinquish", "error", "machine", "tcgen05.alloc after relinquish_alloc_permit",

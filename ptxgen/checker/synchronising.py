@@ -53,7 +53,6 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
     else:
         exits.met(cluster, warp.cta, meeting.epochs)
         path = cluster.paths.of(meeting.lines)
-        cluster.met[warp.number] = path
         for view in warp.change(event.lanes):
             cluster.learn(warp, view, meeting.gathered, meeting.sources, path)
 
@@ -97,7 +96,9 @@ def _meet(cluster: Cluster, event: events.Event, key: object, lanes: int, *, wai
 def fence(cluster: Cluster, event: events.Fence) -> None:
     name, warp = event.name, cluster.warp(event)
     cluster.synchronises(warp, event.line, judged=not name.startswith(_UNJUDGED))
-    if name.startswith(("fence.proxy.async", "membar.proxy.async")):
+    if name.startswith("fence.proxy.async::generic"):
+        _directed_fence(cluster, event, warp)
+    elif name.startswith(("fence.proxy.async", "membar.proxy.async")):
         if not name.endswith(".global"):
             _proxy_fence(cluster, event, warp)
         _init_fence(cluster, event, warp)
@@ -123,6 +124,16 @@ def _proxy_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
     value = warp.end_epoch(cluster.paths.of_line(event.line))
     for view in warp.change(event.lanes):
         view.proxied, view.bridge = max(view.proxied, value), view.clock
+
+
+def _directed_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
+    """fence.proxy.async::generic: a proxy fence that relaxed synchronisation may follow, or go ahead of."""
+    if ".acquire" in event.name:
+        _memory_fence(cluster, event, warp)
+        _proxy_fence(cluster, event, warp)
+    else:
+        _proxy_fence(cluster, event, warp)
+        _memory_fence(cluster, event, warp)
 
 
 def _release_inits(cluster: Cluster, event: events.Fence, warp: Warp) -> None:

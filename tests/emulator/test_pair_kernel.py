@@ -208,7 +208,9 @@ LAST_BARRIER = """    barrier.cluster.arrive.release.aligned;
         ("    tcgen05.relinq", "    @%follows bra set_up;\n    tcgen05.relinq", "late", "pair-order",
          "waits for tcgen05.relinquish_alloc_permit in the pair's other CTA (1, 0, 0)"),
         (ALLOC, f"    mad.lo.u32 %low, %rank, 32, 32;\n{ALLOC.replace('64', '%low')}", "eager",
-         "illegal-tmem-allocation", "32 columns and 64 columns"),
+         "illegal-tmem-allocation", "32 columns to shared address 0x400 and 64 columns to shared address 0x400"),
+        (ALLOC, f"    mad.lo.u32 %low, %rank, 16, %smem;\n{ALLOC.replace('%smem', '%low')}", "eager",
+         "illegal-tmem-allocation", "64 columns to shared address 0x400 and 64 columns to shared address 0x410"),
         ("    @%follows bra load;", "", "late", "tx-count-mismatch", "the CTA ends while bytes are outstanding"),
         ("[%full], 40960", "[%full], 20480", "eager", "tx-count-mismatch", "-20480 bytes outstanding"),
         ("bra end;\n    tcgen05", "bra end;\n    @%follows bra end;\n    tcgen05", "eager", "tmem-leak", ""),
@@ -255,9 +257,10 @@ def test_nobody_arrives_at_a_cta_that_has_ended() -> None:
 
 @pytest.mark.parametrize(("policy", "seed"), [("eager", 0), ("late", 0), *(("random", seed) for seed in range(4))])
 def test_allocations_of_a_pair_wait_for_room_in_both(policy: str, seed: int, run_ptx: Callable[..., Any]) -> None:
-    """Two warps of each CTA want all columns; whoever comes first, and whether its peer waits, they get them."""
+    """Two warps of each CTA want all columns; whoever comes first, and whether its peer waits, they get them. All name
+    one place for the address: any two of them may run an allocation together."""
     body = """
-    shr.u32 %r2, %t, 5; mov.u32 %r1, smem; mad.lo.u32 %r1, %r2, 4, %r1;
+    shr.u32 %r2, %t, 5; mov.u32 %r1, smem;
     tcgen05.alloc.cta_group::2.sync.aligned.shared::cta.b32 [%r1], 512;
     ld.shared.b32 %r3, [%r1];
     tcgen05.dealloc.cta_group::2.sync.aligned.b32 %r3, 512;

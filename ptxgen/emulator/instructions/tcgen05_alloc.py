@@ -24,10 +24,13 @@ class _Columns(NamedTuple):
 
     columns: int = 0
     address: int | None = None
+    destination: int | None = None
+    """Offset in shared memory: of an allocation one CTA writes the address to both."""
 
     def __str__(self) -> str:
         where = "" if self.address is None else f" at {self.address:#010x}"
-        return f"{self.columns} columns{where}"
+        to = "" if self.destination is None else f" to shared address {self.destination:#x}"
+        return f"{self.columns} columns{where}{to}"
 
 
 @instruction("tcgen05.alloc")
@@ -39,12 +42,16 @@ def alloc(d: Decode) -> Ends:
     count = d.src("u32")
     line, hooks = d.line, d.hooks
 
-    def give(warp: Warp, columns: int, address: int) -> None:
-        """Stores the address where the warp wants it."""
+    def destination(warp: Warp) -> tuple[Any, int]:
+        """Where the warp wants the address."""
         block, offset, owner = target.where(warp.r, uniform(warp, target.addresses(warp.r), "the destination"))
-        cta: Cta = warp.cta
-        if owner is not cta:
+        if owner is not warp.cta:
             raise MachineError("out-of-bounds", "tcgen05.alloc writes its result to shared memory of its CTA")
+        return block, offset
+
+    def give(warp: Warp, columns: int, address: int) -> None:
+        block, offset = destination(warp)
+        cta: Cta = warp.cta
         cta.check_store(offset, offset + 4)
         block.store_word(offset, 4, address)
         cta.unit.activity += 1
@@ -79,7 +86,7 @@ def alloc(d: Decode) -> Ends:
         warp.require_converged("tcgen05.alloc")
         columns = uniform(warp, r[count], "the column count")
         if pair:
-            return _by_pair("tcgen05.alloc", warp, line, _Columns(columns), half)
+            return _by_pair("tcgen05.alloc", warp, line, _Columns(columns, destination=destination(warp)[1]), half)
         address = warp.cta.tmem.alloc(columns)
         if address is None:
             return _wait_for_columns(warp, [warp.cta], columns, line)
