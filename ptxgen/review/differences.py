@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
+from collections import Counter, defaultdict
 from dataclasses import dataclass
 
 from ptxgen.review import kinds
@@ -130,22 +130,22 @@ class _Instructions:
             [one for one in ones if one.place == place and _synchronises(one.opcode) == synchronising]
             for ones in (self._went, self._came)
         )
-        found, others = [], Counter[str]()
-        for one in went:
-            again = [other for other in came if other.opcode == one.opcode]
-            if not again:
-                continue
-            alike = [other for other in again if other.code == one.code]
-            other = min(alike or again, key=lambda other: abs(other.number - one.number))
-            came.remove(other)
-            if alike and synchronising:
-                moved = f"{kinds.short_name(one.opcode)} moved {self._passed(one.number, other.number)}"
-                found.append(Change(group=group, name=place, old="", new=moved))
-            else:
-                others[one.opcode] += 1
+        stands = defaultdict[str, list[_One]](list)
+        for other in came:
+            stands[other.code].append(other)
+        told: list[tuple[_One, _One]] = []
+        for one in went if synchronising else ():
+            if len(told) < _MOST_OPCODES and (again := stands[one.code]):
+                told.append((one, min(again, key=lambda other: abs(other.number - one.number))))
+                again.remove(told[-1][1])
+        found = [
+            f"{kinds.short_name(one.opcode)} moved {self._passed(one.number, other.number)}" for one, other in told
+        ]
+        opcodes = [Counter(one.opcode for one in ones) for ones in (went, came)]
+        others = (opcodes[0] & opcodes[1]) - Counter(one.opcode for one, _ in told)
         if others:
-            found.append(Change(group=group, name=place, old="", new=f"in other places or replaced: {_listed(others)}"))
-        return found
+            found.append(f"in other places or replaced: {_listed(others)}")
+        return [Change(group=group, name=place, old="", new=text) for text in found]
 
     def _passed(self, before: int, after: int) -> str:
         """Up or down, and past which instructions of the new text."""
@@ -155,10 +155,10 @@ class _Instructions:
             for pair in self._pairs[first + 1 : last]
             for site in self._new.structure.by_line.get(pair.new or 0, ())
         ]
-        names = [kinds.short_name(site.instruction.name) for site in sites]
-        shown = [f"past {', '.join(names[:_MOST_PASSED])}"] if names else []
-        if len(names) > _MOST_PASSED:
-            shown.append(f"and {len(names) - _MOST_PASSED} more")
+        names = [kinds.short_name(site.instruction.name) for site in sites[:_MOST_PASSED]]
+        shown = [f"past {', '.join(names)}"] if names else []
+        if len(sites) > _MOST_PASSED:
+            shown.append(f"and {len(sites) - _MOST_PASSED} more")
         return " ".join(["up" if after < before else "down", *shown])
 
     def _other_operands(self, pair: Pair, site: Site) -> None:
