@@ -73,6 +73,8 @@ def cases(
     if grid is None and kernel.description.persistent:
         size = kernel.description.cluster[0]
         grids = ((size, 1, 1), (2 * size, 1, 1), None)
+        if kernel.description.resident:  # its CTAs share tiles: many a tile, and parts of two lengths
+            grids = (*grids[:2], (16 * size, 1, 1), None)
     return [
         Case(problem=problem, grid=extent, policy=policy, seed=seed)
         for problem in _problems(kernel, sizes)

@@ -13,6 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from ptxgen.emulator import events
+from ptxgen.emulator.smem_layout import check_reach
 from ptxgen.emulator.tensor_core import mma, mma_accesses
 from ptxgen.errors import MachineError
 
@@ -256,6 +257,8 @@ class Engine:
             cta_group=key.cta_group,
         )  # fmt: skip
         where = self._unit.place(op)
+        for ranges in (accesses.a_smem, accesses.b_smem):
+            check_reach(ranges, cta.smem.size)
         for spans in accesses.spans:
             self._unit.emit(
                 events.Access(

@@ -153,12 +153,7 @@ class SmemOperand:
 
     def gather(self, smem: Bytes) -> NDArray[Any]:
         """The operand's elements as unsigned integers, a new C-contiguous array."""
-        if self._end > smem.size:
-            raise MachineError(
-                "out-of-bounds",
-                f"a matrix descriptor reaches shared address {self._end - 1:#x}, beyond the {smem.size} bytes"
-                " of shared memory",
-            )
+        _require_inside(self._end, smem.size)
         return smem.view(CHUNK).take(self._places).view(self._element).reshape(self._shape)
 
     def ranges(self) -> Ranges:
@@ -166,6 +161,20 @@ class SmemOperand:
         if self._ranges is None:
             self._ranges = merge_ranges(self._places * CHUNK_BYTES, CHUNK_BYTES)
         return self._ranges
+
+
+def check_reach(ranges: Ranges, smem_bytes: int) -> None:
+    """What an operand's `ranges` have to keep; `gather` does it by itself. MachineError: out-of-bounds."""
+    if ranges:
+        _require_inside(sum(ranges[-1]), smem_bytes)
+
+
+def _require_inside(end: int, smem_bytes: int) -> None:
+    if end > smem_bytes:
+        raise MachineError(
+            "out-of-bounds",
+            f"a matrix descriptor reaches shared address {end - 1:#x}, beyond the {smem_bytes} bytes of shared memory",
+        )
 
 
 def _check_start(descriptor: SmemDescriptor) -> None:

@@ -18,6 +18,7 @@ import numpy as np
 from ptxgen.emulator import events
 from ptxgen.emulator.accumulators import WARPS, Accumulator, Form, Operands, RegisterBlock, Run, a_rows
 from ptxgen.emulator.asynchrony import AsyncOp
+from ptxgen.emulator.smem_layout import check_reach
 from ptxgen.emulator.values import ALL_LANES, Value
 from ptxgen.emulator.warp import Fragment, Wait, Warp
 from ptxgen.errors import MachineError
@@ -140,6 +141,7 @@ class Warpgroup:
     def _report(self, run: Run, op: AsyncOp) -> None:
         unit = self.cta.unit
         for ranges in run.ranges():
+            check_reach(ranges, self.cta.smem.size)
             if ranges:
                 spans = tuple((start, start + size) for start, size in ranges)
                 unit.emit(

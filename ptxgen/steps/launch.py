@@ -102,9 +102,8 @@ def verify_shapes(spec: GemmSpec) -> list[list[int]]:
     if spec.scheduler.kind == "single":
         several = tile.k if spec.step == 1 else 3 * tile.k
         return [[tile.m, tile.n, tile.k], [tile.m - 3, tile.n - 8, several - 5], [1, 8, 1]]
-    group = spec.scheduler.group
+    group, whole = spec.scheduler.group, spec.cluster_tile
     if spec.scheduler.divides_k:  # an odd number of tiles, which two CTAs or clusters divide
-        whole = spec.cluster_tile
         third = [2 * whole.m + 1, whole.n - 5, tile.k * (2 * depth + 1)]
     else:
         third = [2 * tile.m + 1, 2 * tile.n - 5, tile.k * (2 * depth + 1)]
@@ -112,7 +111,7 @@ def verify_shapes(spec: GemmSpec) -> list[list[int]]:
         [tile.m, tile.n, tile.k],
         [tile.m - 3, tile.n + 8, tile.k * depth + 8],
         third,
-        *([[group * tile.m + 1, tile.n + 8, tile.k]] if group else []),
+        *([[group * whole.m + 1, whole.n + 8, tile.k]] if group else []),
     ]
 
 

@@ -10,6 +10,7 @@ import pytest
 import ptxgen
 from ptxgen.device.emulated import EmulatedDevice
 from ptxgen.device.kernel import compile
+from ptxgen.device.verification import cases
 from ptxgen.errors import LaunchError, SpecError
 from ptxgen.ir import ops as ir
 from ptxgen.spec import GemmSpec
@@ -142,6 +143,24 @@ def test_slots_for_every_unit() -> None:
     split = compile(SPECS["split 8 along m"], EmulatedDevice("sm_90a")).plan(problem)
     assert split.buffer("PARTIALS").rows == 2 * 8 * 2
     assert split.buffer("PARTIALS").columns == 64 * 64
+
+
+def test_verify_tells_the_parts_of_two_lengths_apart() -> None:
+    """In some run a tile begins in a longer part and ends in the first K tile of a shorter one, which is not the first
+    of those: who takes one part for a longer one then forgets the last."""
+    chosen = ptxgen.step(10, target="sm_90a").replace(scheduler={"stream_k": True})
+    kernel, tile = compile(chosen, EmulatedDevice("sm_90a")), chosen.cluster_tile
+    found = []
+    for case in cases(kernel, {}, None, ("eager",), (0,)):
+        ctas = kernel.plan(case.problem, grid=case.grid).grid[0]
+        k_tiles = -(-case.problem["K"] // tile.k)
+        tiles = -(-case.problem["M"] // tile.m) * -(-case.problem["N"] // tile.n)
+        dealt = (tiles - (max((tiles - 1) // ctas, 1) - 1) * ctas) * k_tiles
+        share, longer = divmod(dealt, min(ctas, dealt))
+        turn = longer * (share + 1)  # K tiles in the longer parts
+        rest = -turn % k_tiles  # of the tile in which they end
+        found.append(rest > share and rest % share == 1 % share)
+    assert any(found)
 
 
 def test_the_order_of_addition_is_that_of_the_units() -> None:

@@ -15,6 +15,7 @@ import pytest
 
 from ptxgen.render import emit
 from ptxgen.steps import step
+from ptxgen.steps.launch import verify_shapes
 
 Ids = npt.NDArray[np.uint64]
 
@@ -127,3 +128,12 @@ def test_a_grid_in_row_major_order_is_two_dimensional() -> None:
     assert re.search(r"mov.b32 %n_tile, %ctaid.x;", text)
     assert re.search(r"mov.b32 %m_tile, %ctaid.y;", text)
     assert '//   "grid": [["ceil_div", "N", 128], ["ceil_div", "M", 128], 1],' in text
+
+
+@pytest.mark.parametrize("cluster", [(1, 1, 1), (2, 1, 1), (1, 2, 1)])
+def test_verify_reaches_a_second_band(cluster: tuple[int, int, int]) -> None:
+    """Bands are of tiles of clusters."""
+    chosen = step(10, target="sm_90a").replace(cluster=cluster)
+    whole, group = chosen.cluster_tile, chosen.scheduler.group
+    assert group is not None
+    assert any(m > group * whole.m and n > whole.n for m, n, _ in verify_shapes(chosen))

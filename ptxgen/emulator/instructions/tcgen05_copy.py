@@ -9,6 +9,7 @@ from ptxgen.emulator import events
 from ptxgen.emulator.asynchrony import AsyncOp, sides
 from ptxgen.emulator.decode import Decode, Op, instruction
 from ptxgen.emulator.instructions.tcgen05 import group, unsupported
+from ptxgen.emulator.smem_layout import check_reach
 from ptxgen.emulator.tmem_copy import COPY_SHAPES, copy_accesses, copy_in
 from ptxgen.emulator.values import Registers, lane_value, lanes_of
 
@@ -38,6 +39,7 @@ def cp(d: Decode) -> Op:
             cta = unit.ctas[rank]
             if op is not None and unit.observed:
                 ranges, region = copy_accesses(shape=form, address=address, descriptor=descriptor)
+                check_reach(ranges, cta.smem.size)
                 spans = tuple((start, start + size) for start, size in ranges)
                 where = unit.place(op)
                 unit.emit(
