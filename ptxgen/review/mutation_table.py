@@ -88,7 +88,7 @@ _EXPECTED: tuple[tuple[str, str, Sequence[str]], ...] = (
     (r"tcgen05\.dealloc", r"", ("tmem-leak",)),
     (r"tcgen05\.fence", r"", ("missing-tcgen05-fence",)),
     (r"tcgen05\.wait::ld", r"", ("missing-wait-ld",)),
-    (r"fence\.proxy\.async.*this thread's read", r"", ("generic-read-then-async-write",)),
+    (r"fence\.proxy\.async::generic", r"deleted", ("smem-race",)),
     (r"fence\.proxy\.async", r"", ("missing-proxy-fence",)),
     (r"fence\.mbarrier_init", r"", ("missing-mbarrier-init-fence",)),
     (r"cp\.async\.bulk\.wait_group\.read", r"", ("source-overwritten-in-flight",)),

@@ -110,7 +110,7 @@ class Builder:
         return dst
 
     def wait(
-        self, label: str, barrier: Register, phase: Register | None, comment: str, *, cluster: bool = False
+        self, label: str, barrier: Register, phase: Register | None, comment: str, *, relaxed: bool = False
     ) -> None:
         """Wait for a phase of an mbarrier, a cursor's or another, with the spec's time hint where it has one."""
         assert phase is not None
@@ -120,7 +120,7 @@ class Builder:
                 done=self.register("phase_done", "mma", "pred"),
                 address=at(barrier),
                 parity=phase,
-                cluster=cluster,
+                relaxed=relaxed,
                 suspend_ns=self.registers.get("suspend_ns"),
                 comment=comment,
             )

@@ -130,10 +130,12 @@ class TileClaims:
             builder.emit(
                 ClaimedCta(dst=tile, answer=answer, predicate=self._more, comment="first CTA of the claimed pair")
             )
-        builder.emit(FenceProxyAsync(comment="this thread's read before the next answer to the slot"))
+        builder.emit(
+            FenceProxyAsync(cluster="release", comment="this thread's read before the next answer to the slot")
+        )
         read = self._of_slot("leader_answer_read", 8, "the slot's answer_read in the leader")
         builder.emit(
-            Arrive(address=at(read), remote=True, comment="this thread has read the answer"),
+            Arrive(address=at(read), remote=True, relaxed=True, comment="this thread has read the answer"),
             AdvanceCursor(cursor=cursor, comment="next answer, in the next slot"),
         )
         if tile:
@@ -167,7 +169,8 @@ class TileClaims:
                 builder.integer(
                     "xor.b32", before, phase, 1, comment="of the answer before it; before the first, passed"
                 )
-                builder.wait("wait_read", read, before, "every role of both CTAs has read the slot", cluster=True)
+                builder.wait("wait_read", read, before, "every role of both CTAs has read the slot", relaxed=True)
+                builder.emit(FenceProxyAsync(cluster="acquire", comment="those reads before the next answer"))
                 with builder.guard("claim_issued", elected, comment=ONE_LANE):
                     builder.emit(
                         ClaimCluster(

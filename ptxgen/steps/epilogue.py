@@ -144,7 +144,9 @@ class Epilogue:
         if not fenced:
             self._unit.accumulator_read("arrival")
         remote = self._spec.cta_group == 2
-        self._builder.emit(Arrive(address=at(empty), remote=remote, comment="this thread has read the accumulator"))
+        self._builder.emit(
+            Arrive(address=at(empty), remote=remote, relaxed=remote, comment="this thread has read the accumulator")
+        )
 
     def _store_direct(self) -> None:
         """Threads store D themselves; afterwards all of them have read the accumulator."""

@@ -119,7 +119,5 @@ class MulticastKernel(WarpgroupKernel):
             peer = self.builder.register(f"{cursor.name}_peer", cursor.name)
             base = self.builder.registers["peer_released"]
             self.builder.stage_address(peer, base, cursor.stage, 8, "the same in the other CTA")
-            arrivals.append(
-                Arrive(address=at(peer), remote=True, ordered=False, comment="its producer writes here too")
-            )
+            arrivals.append(Arrive(address=at(peer), remote=True, comment="its producer writes here too"))
         return arrivals

@@ -122,7 +122,7 @@ class PairKernel(TmemKernel):
         if barrier != "acc_empty":
             super()._wait_accumulator(label, barrier, cursor, comment)
             return
-        self.builder.wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment, cluster=True)
+        self.builder.wait(label, self._barrier_of(barrier, cursor), cursor.phase, comment, relaxed=True)
 
     def _returned_to(self, cursor: Cursor) -> Register:
         leader = self.builder.registers["leader_acc_empty"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Literal
 
 from ptxgen.ir.declarations import Address, Barrier, Cursor, NamedBarrier, Operand, Register, SmemBuffer
 from ptxgen.ir.ops.base import Op
@@ -78,13 +79,13 @@ class SyncWarp(Op):
 class Arrive(Op):
     """Every executing thread arrives once; remote: perhaps in another CTA of the cluster.
 
-    ordered: the thread's accesses of memory come first for the threads of that CTA too, which costs a
-    fence of the whole GPU. Without it, what has been waited for and read asynchronously is reported.
+    What has been waited for and read asynchronously is reported, of other accesses of memory nothing. relaxed: in so
+    many words; what a fence before it has released comes first for the threads of that CTA too.
     """
 
     address: Address
     remote: bool = False
-    ordered: bool = True
+    relaxed: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
@@ -97,7 +98,7 @@ class ArriveExpect(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class WaitBarrier(Op):
-    """Wait until the phase with this parity is complete; cluster: arrivals come from other CTAs too.
+    """Wait until the phase with this parity is complete; relaxed: by arrivals that are, from other CTAs too.
 
     suspend_ns: how long the thread may sleep before it looks again.
     """
@@ -106,13 +107,18 @@ class WaitBarrier(Op):
     done: Register
     address: Address
     parity: Operand
-    cluster: bool = False
+    relaxed: bool = False
     suspend_ns: Register | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class FenceProxyAsync(Op):
-    """Order this thread's shared-memory writes before reads by the asynchronous proxy."""
+    """Order this thread's accesses of shared memory before those by the asynchronous proxy.
+
+    cluster: "release", before a relaxed arrive, or "acquire", after a relaxed wait, where those are of another CTA's.
+    """
+
+    cluster: Literal["", "release", "acquire"] = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
