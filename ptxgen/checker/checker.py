@@ -36,6 +36,7 @@ _HANDLERS: dict[type[events.Event], Callable[[Cluster, Any], None]] = {
     events.WaitGroup: synchronising.wait_group,
     events.Commit: synchronising.commit,
     events.GridWait: synchronising.grid_wait,
+    events.RegisterRequest: synchronising.register_request,
     events.WarpExit: synchronising.warp_exit,
 }
 

@@ -367,6 +367,19 @@ class Findings:
 
         self._add("missing-grid-wait", cluster, cluster.warps[agent.warp], agent.line, 0, message)
 
+    def requested_again(self, cluster: Cluster, warp: Warp, other: Warp, line: int, last: int) -> None:
+        """A second setmaxnreg of a warp that does not know another of its warpgroup to have run the first."""
+
+        def message() -> str:
+            return (
+                f"warp {warp.index} runs {self.source.quote(line)}\n"
+                f"  nothing orders it after the one before, {self.source.quote(last)}, of warp {other.index} of its"
+                " warpgroup\n"
+                "  missing: a barrier of the warpgroup between the two"
+            )
+
+        self._add("missing-warpgroup-sync", cluster, warp, line, last, message)
+
     def bytes_mismatch(self, cluster: Cluster, barrier: Mbarrier, warp: Warp, line: int, state: str) -> None:
         """An mbarrier on which all have arrived and the bytes do not add up, so that the launch hangs."""
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxgen.checker import exits
 from ptxgen.checker.barriers import Meeting
-from ptxgen.checker.clocks import acquire, epoch_of, members, merge
+from ptxgen.checker.clocks import acquire, epoch_of, members, merge, path_of
 from ptxgen.checker.cluster import Cluster
 from ptxgen.checker.grid import GPU_SCOPES
 from ptxgen.checker.operations import Operation
@@ -286,6 +286,27 @@ def grid_wait(cluster: Cluster, event: events.GridWait) -> None:
     before.paths.setdefault(warp.number, cluster.paths.of_line(event.line))
     for view in warp.change(event.lanes):
         view.clock = view.clock.with_operations(before.bit, 0)
+
+
+def register_request(cluster: Cluster, event: events.RegisterRequest) -> None:
+    """setmaxnreg: the warp knows that the others of its warpgroup have run the one before."""
+    warp = cluster.warp(event)
+    if warp.register_requests:
+        clock, last = warp.view_of_first(event.lanes).clock, len(warp.register_requests) - 1
+        for other in cluster.warps[warp.number - warp.index % 4 :][:4]:
+            if other is warp or other.cta != warp.cta:
+                continue
+            ran = other.register_requests[last : last + 1]
+            known = [
+                value for lane in range(32) if ran and epoch_of(value := clock.knows(other.number, lane)) >= ran[0]
+            ]
+            if known:
+                cluster.paths.need(path_of(known[0]))
+            else:
+                cluster.findings.requested_again(cluster, warp, other, event.line, warp.register_line)
+                break
+    warp.register_requests.append(warp.mark())
+    warp.register_line = event.line
 
 
 def warp_exit(cluster: Cluster, event: events.WarpExit) -> None:

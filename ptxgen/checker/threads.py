@@ -59,12 +59,13 @@ class Warp:
     `unfenced` are its operations on tensor memory that no before_thread_sync follows yet.
     `synchronised` are its last synchronising instructions, as (order, line); `waited` has of each line that waits for
     an mbarrier the path of the arrivals that ended the phase. `last_access` and `last_mark` are the
-    epochs of its last access and of its last action that a clock may have to know.
+    epochs of its last access and of its last action that a clock may have to know. `register_requests` are those of
+    its setmaxnreg instructions, the last of them on `register_line`.
     """
 
     __slots__ = (
-        "cta", "epoch", "groups", "index", "last_access", "last_mark", "live", "number", "synchronised", "unfenced",
-        "waited",
+        "cta", "epoch", "groups", "index", "last_access", "last_mark", "live", "number", "register_line",
+        "register_requests", "synchronised", "unfenced", "waited",
     )  # fmt: skip
 
     def __init__(self, number: int, cta: int, index: int, clock: Clock) -> None:
@@ -76,6 +77,8 @@ class Warp:
         self.groups: list[tuple[int, View]] = [(ALL_LANES, View(clock))]
         self.synchronised: deque[tuple[int, int]] = deque(maxlen=_REMEMBERED)
         self.waited: dict[int, int] = {}
+        self.register_requests: list[int] = []
+        self.register_line = 0
 
     def views(self, lanes: int) -> list[tuple[int, View]]:
         """(lanes, view) of the given lanes, to look at."""

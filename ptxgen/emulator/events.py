@@ -318,5 +318,10 @@ class GridWait(Event):
 
 
 @dataclass(slots=True, kw_only=True)
+class RegisterRequest(Event):
+    """setmaxnreg: the warp's registers have changed."""
+
+
+@dataclass(slots=True, kw_only=True)
 class WarpExit(Event):
     """Lanes end."""

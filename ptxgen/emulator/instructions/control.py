@@ -6,7 +6,7 @@ from ptxgen.emulator import events
 from ptxgen.emulator.decode import Decode, Ends, Op, instruction
 from ptxgen.emulator.module import FunctionName
 from ptxgen.emulator.values import Registers
-from ptxgen.emulator.warp import Wait
+from ptxgen.emulator.warp import Wait, Warp
 from ptxgen.errors import MachineError
 
 
@@ -85,7 +85,14 @@ def setmaxnreg(d: Decode) -> Ends:
         d.fail(f"setmaxnreg takes a multiple of 8 from 24 to 256, not {wanted}")
     grows = d.opcode.endswith("inc")
     line = d.line
-    request = f"{d.opcode} to {wanted}", line
+    request, hooks = (f"{d.opcode} to {wanted}", line), d.hooks
+
+    def granted(warp: Warp) -> bool:
+        warp.register_requests.append(request)
+        if hooks:
+            unit = warp.cta.unit
+            unit.emit(events.RegisterRequest(*unit.where(warp, warp.bits, line)))
+        return True
 
     def op(r: Registers) -> bool:
         warp = r[0]
@@ -93,8 +100,7 @@ def setmaxnreg(d: Decode) -> Ends:
         cta = warp.cta
         have = warp.registers_per_thread
         if not have:
-            warp.register_requests.append(request)
-            return True
+            return granted(warp)
         if grows:
             if wanted < have:
                 raise MachineError("register-pool-exhausted", f"setmaxnreg.inc to {wanted} from {have} shrinks")
@@ -110,9 +116,8 @@ def setmaxnreg(d: Decode) -> Ends:
                 fragment.wait = None
             cta.pool_waiters.clear()
         warp.registers_per_thread = wanted
-        warp.register_requests.append(request)
         cta.unit.activity += 1
-        return True
+        return granted(warp)
 
     return Ends(kind="blocking", op=op, repeats=True)
 
