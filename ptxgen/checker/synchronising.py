@@ -116,7 +116,7 @@ def fence(cluster: Cluster, event: events.Fence) -> None:
             if _hands_over(cluster, view):
                 cluster.need_lines(event.line)
             view.after, view.after_line = view.clock, event.line
-    elif ".proxy." not in name:
+    elif name.startswith(("fence.", "membar.")) and ".proxy." not in name:
         _memory_fence(cluster, event, warp)
 
 
