@@ -87,12 +87,12 @@ def spoiled(op: Op, sources: tuple[tuple[int, int], ...], results: tuple[tuple[i
         if hits is False:
             return
         warp = r[0]
-        everywhere = hits is True or bool(hits.all() if warp.active is None else hits[warp.active].all())
+        decides = hits is True or bool(hits.any() if warp.active is None else hits[warp.active].any())
         for slot, width in results:
             if width > 1:
                 poison = POISON[width]
                 r[slot] = poison if hits is True else merge(hits, poison, r[slot], width)
-            elif everywhere:
+            elif decides:
                 raise MachineError("uninitialised-read", "a register that was never written decides here")
 
     return run

@@ -101,6 +101,14 @@ CASES = {
     "a predicate that was never written decides": Case(
         "uninitialised-read", "{X}\n@%p5 bra end; // here\nend:\nret;", "", "setp.eq.u32 %p5, %t, 0;", "// here"
     ),
+    "a register that some lanes never wrote decides": Case(
+        "uninitialised-read",
+        "setp.eq.u32 %p0, %t, 0;\n@%p0 mov.u32 %r9, 1;\n{X}\n"
+        "setp.eq.u32 %p1, %r9, 5; // here\n@%p1 bra end;\nend:\nret;",
+        "",
+        "@!%p0 mov.u32 %r9, 2;",
+        "// here",
+    ),
     "an address that was never written": Case(
         "uninitialised-read", "{X}\nld.shared.u32 %r2, [%r9]; // here\nret;", "", "mov.u32 %r9, smem;", "// here"
     ),
