@@ -167,16 +167,18 @@ class Cluster:
         """What relaxed synchronisation passes on of a clock."""
         return execution_of(clock, self.nothing, self.observations)
 
-    def released(self, warp: Warp, lanes: int, order: str, *, to_grid: bool = False) -> Clock:
-        """What an arrive with this ordering passes on, in the cluster or to others."""
+    def released(self, warp: Warp, lanes: int, order: str, *, to_grid: bool = False, restricted: bool = True) -> Clock:
+        """What an arrive with this ordering passes on, in the cluster or to others; with `restricted`, also what fences
+        restricted to shared memory have released."""
         if not order.startswith("relaxed"):
             return warp.release(lanes)
         passed = self.nothing
         for _, view in warp.views(lanes):
             passed = merge(passed, self.executed(view.clock))
             fenced = view.released_grid if to_grid else view.released
-            if fenced is not None:
-                passed = merge(passed, fenced)
+            for clock in (fenced, view.released_restricted if restricted and not to_grid else None):
+                if clock is not None:
+                    passed = merge(passed, clock)
         return passed
 
     def await_fence(self, view: View, learned: Clock, path: int, *, afar: bool) -> None:

@@ -44,7 +44,7 @@ def cluster_barrier(cluster: Cluster, event: events.ClusterBarrier) -> None:
     cluster.synchronises(warp, event.line)
     meeting.lines.add(event.line)
     if event.action == "arrive":
-        brought = cluster.released(warp, event.lanes, event.order)
+        brought = cluster.released(warp, event.lanes, event.order, restricted=False)
         if cluster.stays_in_cta(warp, event.lanes, event.order):
             cluster.paths.cta_scoped.add(event.line)
         meeting.gathered = merge(meeting.gathered, brought)
@@ -187,8 +187,13 @@ def _memory_fence(cluster: Cluster, event: events.Fence, warp: Warp) -> None:
             _learn_pending(cluster, event, warp, view, in_cta=scope == "cta", in_grid=scope in _GRID_SCOPES)
     if "acquire" not in modifiers:
         released = warp.release(event.lanes)
+        restricted = any(modifier.startswith("sync_restrict") for modifier in modifiers)
         for view in views:
-            view.released, view.fence_scope = released, scope
+            view.fence_scope = scope
+            if restricted:
+                view.released_restricted = released
+                continue
+            view.released = released
             if scope in _GRID_SCOPES:
                 view.released_grid = released
     if scope != "cta":

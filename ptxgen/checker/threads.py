@@ -21,13 +21,14 @@ class View:
     knew at their last tcgen05.fence::after_thread_sync, on line `after_line`. `pending` was acquired
     by relaxed operations, along `pending_path`, and counts from the next fence on, `pending_grid` of it, from other
     clusters, from the next of .gpu scope on; `pending_afar` says that another CTA had a part in it. `released` is what
-    relaxed releases pass on since a fence of `fence_scope`, `released_grid` what they pass on to other clusters.
+    relaxed releases pass on since a fence of `fence_scope`, `released_grid` what they pass on to other clusters, and
+    `released_restricted` what is known by fences with .sync_restrict, which speak for shared memory alone.
     Accesses numbered below `settled` are all known, by way of `settled_path`.
     """
 
     __slots__ = (
         "after", "after_line", "bridge", "clock", "fence_scope", "pending", "pending_afar", "pending_grid",
-        "pending_path", "proxied", "released", "released_grid", "settled", "settled_path",
+        "pending_path", "proxied", "released", "released_grid", "released_restricted", "settled", "settled_path",
     )  # fmt: skip
 
     def __init__(self, clock: Clock) -> None:
@@ -42,6 +43,7 @@ class View:
         self.pending_grid: Clock | None = None
         self.released: Clock | None = None
         self.released_grid: Clock | None = None
+        self.released_restricted: Clock | None = None
         self.fence_scope = ""
         self.settled = 0
         self.settled_path = 0
@@ -128,6 +130,7 @@ class Warp:
             one.pending_grid = _either(one.pending_grid, view.pending_grid)
             one.released = _either(one.released, view.released)
             one.released_grid = _either(one.released_grid, view.released_grid)
+            one.released_restricted = _either(one.released_restricted, view.released_restricted)
             if "cta" in (one.fence_scope, view.fence_scope):
                 one.fence_scope = "cta"
         if len(views) > 1:
