@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ptxgen.ir import ops as ir
 from ptxgen.ir.protocol.cluster import Cluster, Handler
-from ptxgen.ir.protocol.knowledge import Place, ProtocolError, Warp, require_one
+from ptxgen.ir.protocol.knowledge import Place, ProtocolError, Warp, learn, require_one
 
 
 def tma_load(cluster: Cluster, warp: Warp, op: ir.TmaLoad, lanes: int) -> None:
@@ -28,6 +28,10 @@ def store_shared(cluster: Cluster, warp: Warp, op: ir.StoreShared | ir.StoreMatr
 
 
 def fence_proxy_async(cluster: Cluster, warp: Warp, op: ir.FenceProxyAsync, lanes: int) -> None:
+    if op.cluster == "acquire":
+        learn(warp.known, warp.withheld)
+        warp.withheld.clear()
+        return
     warp.known["rows", warp.index] = warp.rows
     warp.known["loads", warp.index] = warp.loads
 

@@ -45,7 +45,8 @@ class Warp:
     `index` counts through the cluster; `rank` is its CTA there and `cta_warp` its number in it.
     `fenced` is what it knew at its last tcgen05.fence::after_thread_sync, and so what its tcgen05
     operations come after. `waits` counts, for each mbarrier, the phases that it has waited for, `passed`
-    its waits on any; others know of them under ("waits", warp).
+    its waits on any; others know of them under ("waits", warp). `withheld` is what relaxed waits have brought
+    of accesses to shared memory: it counts from the next acquiring proxy fence on.
     """
 
     index: int
@@ -53,6 +54,7 @@ class Warp:
     rank: int = 0
     cta_warp: int = 0
     known: Knowledge = field(default_factory=dict)
+    withheld: Knowledge = field(default_factory=dict)
     fenced: Knowledge = field(default_factory=dict)
     waits: dict[Place, int] = field(default_factory=dict)
     passed: int = 0

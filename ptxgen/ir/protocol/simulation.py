@@ -141,7 +141,11 @@ class Simulation:
         warp.waits[place] = wanted + 1
         barrier.wait_passed(warp, wanted)
         self._steps += 1
-        learn(warp.known, barrier.published)
+        published = barrier.published
+        if op.relaxed:
+            learn(warp.withheld, {key: count for key, count in published.items() if key[0] in ("rows", "loads")})
+            published = {key: count for key, count in published.items() if key not in warp.withheld}
+        learn(warp.known, published)
         warp.known["phase", place] = wanted + 1
 
     def _sync(self, warp: Warp, identity: tuple[int, int], count: int, lanes: int) -> Iterator[None]:
