@@ -236,6 +236,13 @@ def _raise_lanes(own: Lanes, other: Lanes, warps: tuple[int, ...], paths: Paths,
     return _merge_lanes(own, lanes, warps)
 
 
+def either(first: Clock | None, second: Clock | None) -> Clock | None:
+    """The merge of two clocks, of which one or both may not be there."""
+    if first is None or second is None:
+        return first or second
+    return first if first is second else merge(first, second)
+
+
 def members(bits: int) -> Iterator[int]:
     """The numbers of the set bits, ascending."""
     while bits:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ptxgen.checker.barriers import Mbarrier, Meeting
 from ptxgen.checker.byte_memory import GlobalMemory, SharedMemory
-from ptxgen.checker.clocks import Clock, Paths, acquire, empty, epoch_of, execution_of, merge, path_of
+from ptxgen.checker.clocks import Clock, Paths, acquire, either, empty, epoch_of, execution_of, merge, path_of
 from ptxgen.checker.exits import Visitors
 from ptxgen.checker.findings import Findings
 from ptxgen.checker.grid import Foreign, Grid
@@ -174,16 +174,17 @@ class Cluster:
             return warp.release(lanes)
         passed = self.nothing
         for _, view in warp.views(lanes):
-            passed = merge(passed, self.executed(view.clock))
             fenced = view.released_grid if to_grid else view.released
-            for clock in (fenced, view.released_restricted if restricted and not to_grid else None):
-                if clock is not None:
-                    passed = merge(passed, clock)
+            if restricted and not to_grid:
+                fenced = either(fenced, view.released_restricted)
+            passed = merge(passed, self.executed(view.clock))
+            if fenced is not None:
+                passed = merge(passed, fenced)
         return passed
 
     def await_fence(self, view: View, learned: Clock, path: int, *, afar: bool) -> None:
         """What a relaxed wait or read brings counts from the next fence on; `afar` if another CTA had a part in it."""
-        view.pending = learned if view.pending is None else merge(view.pending, learned)
+        view.pending = either(view.pending, learned)
         view.pending_path = self.paths.join(view.pending_path, path)
         view.pending_afar |= afar
 

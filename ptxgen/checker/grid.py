@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import numpy.typing as npt
 
-from ptxgen.checker.clocks import Clock, epoch_of, merge, path_of
+from ptxgen.checker.clocks import Clock, either, epoch_of, merge, path_of
 from ptxgen.checker.memory import lane_list
 from ptxgen.checker.operations import Observation, Operation
 from ptxgen.checker.order import Access, Agent
@@ -123,7 +123,7 @@ class Grid:
             if event.order in ("acquire", "acq_rel", "sc"):
                 cluster.learn(warp, view, known, ((place, "gpu"),), cluster.paths.of_line(event.line))
             else:
-                view.pending_grid = known if view.pending_grid is None else merge(view.pending_grid, known)
+                view.pending_grid = either(view.pending_grid, known)
 
     def _fact(self, cluster: Cluster, warp: int, line: int, unit: int, clock: Clock) -> Foreign:
         key = cluster.number, unit, id(clock)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from ptxgen.checker.clocks import Clock, members, merge, stamp
+from ptxgen.checker.clocks import Clock, either, members, merge, stamp
 
 ALL_LANES = 0xFFFFFFFF
 _REMEMBERED = 32
@@ -122,15 +122,15 @@ class Warp:
         one.clock = clock
         for view in views[1:]:
             one.proxied = min(one.proxied, view.proxied)
-            one.bridge = _either(one.bridge, view.bridge)
-            one.after = _either(one.after, view.after)
+            one.bridge = either(one.bridge, view.bridge)
+            one.after = either(one.after, view.after)
             one.after_line = one.after_line or view.after_line
-            one.pending = _either(one.pending, view.pending)
+            one.pending = either(one.pending, view.pending)
             one.pending_afar |= view.pending_afar
-            one.pending_grid = _either(one.pending_grid, view.pending_grid)
-            one.released = _either(one.released, view.released)
-            one.released_grid = _either(one.released_grid, view.released_grid)
-            one.released_restricted = _either(one.released_restricted, view.released_restricted)
+            one.pending_grid = either(one.pending_grid, view.pending_grid)
+            one.released = either(one.released, view.released)
+            one.released_grid = either(one.released_grid, view.released_grid)
+            one.released_restricted = either(one.released_restricted, view.released_restricted)
             if "cta" in (one.fence_scope, view.fence_scope):
                 one.fence_scope = "cta"
         if len(views) > 1:
@@ -182,9 +182,3 @@ class Warp:
 
 def _threads(warp: int, bits: int) -> list[int]:
     return [warp << 5 | lane for lane in members(bits)]
-
-
-def _either(first: Clock | None, second: Clock | None) -> Clock | None:
-    if first is None or second is None:
-        return first or second
-    return first if first is second else merge(first, second)

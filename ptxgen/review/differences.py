@@ -65,7 +65,6 @@ class _One:
     """An instruction of one side alone: its pair's number, and what tells whether it is on the other side elsewhere."""
 
     number: int
-    place: str
     opcode: str
     code: str
 
@@ -76,8 +75,8 @@ class _Instructions:
     def __init__(self, old: Facts, new: Facts, pairs: tuple[Pair, ...]) -> None:
         self._old, self._new = old, new
         self._pairs = pairs
-        self._came: list[_One] = []
-        self._went: list[_One] = []
+        self._came = defaultdict[str, list[_One]](list)
+        self._went = defaultdict[str, list[_One]](list)
         self._moved: Counter[tuple[str, str]] = Counter()
         self._constants: dict[tuple[str, str, str], None] = {}
         self._operands: dict[str, Counter[str]] = {}
@@ -88,8 +87,10 @@ class _Instructions:
                 if theirs:
                     self._other_operands(pair, theirs[0])
             elif pair.state in ("changed", "added", "removed"):
-                self._went += self._ones(number, mine, old)
-                self._came += self._ones(number, theirs, new)
+                for sites, ones, side in ((mine, self._went, old), (theirs, self._came, new)):
+                    for site in sites:
+                        code = code_of(side.structure.lines[site.line - 1])
+                        ones[_place(site)].append(_One(number, site.instruction.name, code))
                 continue
             for site, other in zip(mine, theirs, strict=False):
                 if _place(site) != _place(other):
@@ -109,25 +110,17 @@ class _Instructions:
             for place, counts in self._operands.items()
         ]
         for group, synchronising in (("synchronisation", True), ("instructions", False)):
-            places = dict.fromkeys(one.place for one in (*self._went, *self._came))
-            for place in places:
+            for place in dict.fromkeys([*self._went, *self._came]):
                 found += self._moves(group, place, synchronising)
                 change = self._counts(group, place, synchronising)
                 found += [change] if change else []
         return found
 
-    @staticmethod
-    def _ones(number: int, sites: tuple[Site, ...], side: Facts) -> list[_One]:
-        return [
-            _One(number, _place(site), site.instruction.name, code_of(side.structure.lines[site.line - 1]))
-            for site in sites
-        ]
-
     def _moves(self, group: str, place: str, synchronising: bool) -> list[Change]:
         """Instructions that stand elsewhere among those of the same place. Each of those that synchronise is told,
         with what it has passed; of others, and of those that others of their opcode stand for, how many there are."""
         went, came = (
-            [one for one in ones if one.place == place and _synchronises(one.opcode) == synchronising]
+            [one for one in ones[place] if _synchronises(one.opcode) == synchronising]
             for ones in (self._went, self._came)
         )
         stands = defaultdict[str, list[_One]](list)
@@ -178,7 +171,7 @@ class _Instructions:
             self._operands.setdefault(_place(site), Counter())[site.instruction.name] += 1
 
     def _counts(self, group: str, place: str, synchronising: bool) -> Change | None:
-        came, went = (Counter(one.opcode for one in ones if one.place == place) for ones in (self._came, self._went))
+        came, went = (Counter(one.opcode for one in ones[place]) for ones in (self._came, self._went))
         signed = [(opcode, came[opcode] - went[opcode]) for opcode in came | went if came[opcode] != went[opcode]]
         short = Counter(kinds.short_name(opcode) for opcode, _ in signed)
         texts = [
