@@ -21,11 +21,12 @@ from collections.abc import Callable
 from dataclasses import asdict
 from datetime import date
 from functools import partial
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
 from benchmarks.comparison.arms import DENSE, NAMES, Bench
-from benchmarks.comparison.summary import CUBES, bars, merge, table
+from benchmarks.comparison.summary import CUBES, USUAL, bars, conditions, merge, table
 from ptxgen import __version__
 from ptxgen.bench.libraries import TorchLibrary
 from ptxgen.bench.report import Case, Report
@@ -238,10 +239,13 @@ def _show(data: dict[str, Any], plot: Path | None, markdown: Path | None) -> Non
     cases, sm_count = data["cases"], data["runs"][-1]["sm_count"]
     lines: list[str] = []
     for kind in sorted({case["type"] for case in cases}):
-        own = [case for case in cases if case["type"] == kind]
-        lines += [f"### {kind}", "", *table(own, (*NAMES, DENSE), sm_count), ""]
-        if plot is not None:
-            write_file(plot.with_name(f"{plot.stem}_{kind}{plot.suffix}"), _report(own).svg())
+        for (inputs, buffers), group in groupby((case for case in cases if case["type"] == kind), conditions):
+            own = list(group)
+            usual = (inputs, buffers) == USUAL
+            title = kind if usual else f"{kind}, {inputs} inputs, {buffers} buffers"
+            lines += [f"### {title}", "", *table(own, (*NAMES, DENSE), sm_count), ""]
+            if usual and plot is not None:
+                write_file(plot.with_name(f"{plot.stem}_{kind}{plot.suffix}"), _report(own).svg())
     lines += bars(cases)
     print("\n".join(lines))
     if markdown is not None:

@@ -12,6 +12,9 @@ from benchmarks.comparison.arms import CUBLAS, DENSE, PTXGEN
 CUBES = (2048, 4096, 6144, 8192, 16384)
 """The sizes whose geometric mean is a bar."""
 
+USUAL = ("normal", "hot")
+"""The inputs and buffers that count for the bars."""
+
 _MHZ = 1e6
 _FLOP_PER_CLK = 4096
 
@@ -21,6 +24,11 @@ Case = Mapping[str, Any]
 def key(case: Case) -> tuple[Any, ...]:
     """What makes a case another one."""
     return tuple(case[name] for name in ("type", "m", "n", "k", "inputs", "buffers", "mode"))
+
+
+def conditions(case: Case) -> tuple[str, str]:
+    """Inputs and buffers."""
+    return case["inputs"], case["buffers"]
 
 
 def merge(old: Iterable[Case], new: Iterable[Case]) -> list[Case]:
@@ -87,7 +95,7 @@ def table(cases: Sequence[Case], arms: Sequence[str], sm_count: int) -> list[str
 def bars(cases: Sequence[Case]) -> list[str]:
     """Lines: each bar, what was measured, and whether it was met. Only hot buffers and N(0, 1) count."""
     lines = []
-    counted = [case for case in cases if (case["inputs"], case["buffers"]) == ("normal", "hot")]
+    counted = [case for case in cases if conditions(case) == USUAL]
     for kind in sorted({case["type"] for case in counted}):
         for mode in ("burst", "sustained"):
             own = [case for case in counted if (case["type"], case["mode"]) == (kind, mode)]
