@@ -143,6 +143,7 @@ class Plan:
     b: Operand
     staging: Staging
     slice_n: int
+    swap_ab: bool
     row_blocks: int
     """Blocks of 64 rows that one consumer warpgroup multiplies (wgmma)."""
     consumers: int
@@ -162,13 +163,18 @@ class Plan:
         return MMA_K_BYTES // self.a.element_bytes
 
     @property
+    def mma_n(self) -> int:
+        """Columns of one wgmma: rows of B, or of A where they are swapped."""
+        return self.a.rows if self.swap_ab else self.b.rows
+
+    @property
     def accumulator_registers(self) -> int:
         """f32 accumulators of one thread (wgmma): two columns of two rows in every 8 columns."""
-        return self.row_blocks * self.b.rows // 2
+        return self.row_blocks * self.mma_n // 2
 
     def accumulator_index(self, block: int, column: int) -> int:
         """First accumulator of a thread in a block of 64 rows and in 8 columns from `column` on."""
-        return (block * self.b.rows + column) // 2
+        return (block * self.mma_n + column) // 2
 
     @property
     def slice_bytes(self) -> int:
@@ -214,6 +220,11 @@ def _plan(spec: GemmSpec) -> Plan:
     span = spec.operand_swizzle or next(span for span in _SPANS if row_bytes % span == 0)
     slice_n = epilogue.slice_n or default_slice(spec, epilogue.staging)
     columns = tile.n if epilogue.staging == "tile" else slice_n
+    rows, rows_of_mma = tile.m // spec.cta_group, tile.m
+    if spec.swap_ab:
+        columns, rows_of_mma = columns // spec.tile_consumers, tile.n
+    else:
+        rows //= spec.tile_consumers
     slice_bytes = slice_n * output_bytes
     panel_span = next(
         span
@@ -227,14 +238,15 @@ def _plan(spec: GemmSpec) -> Plan:
         a=Operand(rows=tile.m // spec.cta_group, swizzle=swizzle, shared=spec.multicast[0], **operand),
         b=Operand(rows=tile.n // spec.cta_group, swizzle=swizzle, shared=spec.multicast[1], **operand),
         staging=Staging(
-            rows=tile.m // spec.tile_consumers // spec.cta_group,
+            rows=rows,
             columns=columns,
             element_bytes=output_bytes,
             panel_span=panel_span,
             buffers=epilogue.staging_buffers,
         ),
         slice_n=slice_n,
-        row_blocks=tile.m // 64 // spec.tile_consumers,
+        swap_ab=spec.swap_ab,
+        row_blocks=rows_of_mma // 64 // spec.tile_consumers,
         consumers=spec.consumers,
         staged=epilogue.store == "tma",
         pipe_depth=spec.pipe_depth,

@@ -67,7 +67,7 @@ def _type_violations(spec: GemmSpec) -> list[str]:
         wanted: type = str
         if name in integers or name == "epilogue.staging_buffers" or optional:
             wanted = int
-        elif name in ("epilogue.unroll", "setmaxnreg", "dependent_launch", "scheduler.stream_k"):
+        elif name in ("epilogue.unroll", "setmaxnreg", "dependent_launch", "swap_ab", "scheduler.stream_k"):
             wanted = bool
         elif name in ("cluster", "epilogue.ops"):
             wanted = tuple
@@ -194,7 +194,9 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
     found = []
     if spec.accumulators != 1:
         found.append(f"accumulators={spec.accumulators}: wgmma has one accumulator, in registers")
-    consumers, m, n = spec.consumers, spec.tile.m, spec.tile.n
+    consumers = spec.consumers
+    blocks, groups = ("n", "m") if spec.swap_ab else ("m", "n")
+    rows, columns = getattr(spec.tile, blocks), getattr(spec.tile, groups)
     if consumers not in (1, 2):
         return [f"consumers={consumers}: one or two warpgroups multiply (use 1 or 2)"]
     if consumers != 1 and spec.roles != "specialized":
@@ -202,19 +204,25 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
     if spec.consumer_tiles == "own":
         found += _own_tile_violations(spec)
         consumers = 1
-    if m not in (64 * consumers, 128 * consumers):
+    if rows not in (64 * consumers, 128 * consumers):
+        operand = " of B, with swap_ab=true" if spec.swap_ab else ""
         found.append(
-            f"tile.m={m}: each of {consumers} consumer warpgroups multiplies 64 or 128 rows, so"
-            f" tile.m is {64 * consumers} or {128 * consumers}"
+            f"tile.{blocks}={rows}: each of {consumers} consumer warpgroups multiplies 64 or 128 rows{operand}, so"
+            f" tile.{blocks} is {64 * consumers} or {128 * consumers}"
         )
-    if n not in range(8, 257, 8):
-        found.append(f"tile.n={n}: wgmma takes N 8 to 256 in steps of 8")
-    registers = m // 64 // consumers * n // 2
+    if columns not in range(8, 257, 8):
+        found.append(f"tile.{groups}={columns}: wgmma takes N 8 to 256 in steps of 8")
+    registers = rows // 64 // consumers * columns // 2
     if not found and registers > MAX_ACCUMULATORS:
         found.append(
-            f"tile {m} x {n} on {consumers} warpgroups: {registers} accumulator registers a thread,"
+            f"tile {spec.tile.m} x {spec.tile.n} on {consumers} warpgroups: {registers} accumulator registers a thread,"
             f" but at most {MAX_ACCUMULATORS} leave room for the rest"
-            f" (it fits with tile.m={64 * consumers} or tile.n={MAX_ACCUMULATORS})"
+            f" (it fits with tile.{blocks}={64 * consumers} or tile.{groups}={MAX_ACCUMULATORS})"
+        )
+    if spec.swap_ab and (spec.output_type == "f32" or spec.epilogue.staging != "tile"):
+        found.append(
+            f"swap_ab=true with output_type={spec.output_type} and epilogue.staging={spec.epilogue.staging} is not"
+            " built yet (built: f16 and bf16, the whole tile)"
         )
     if not spec.epilogue.unroll:
         found.append("epilogue.unroll=false: wgmma accumulators are registers, a loop cannot index them")
@@ -253,6 +261,8 @@ def _pipeline_violations(spec: GemmSpec) -> list[str]:
     if specialized != (spec.step >= 7):
         wanted = "specialized" if spec.step >= 7 else "unified"
         found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
+    if spec.swap_ab and (spec.step, spec.target) != (10, "sm_90a"):
+        found.append(f"swap_ab=true: a choice of step 10 for sm_90a, not of step {spec.step} for {spec.target}")
     if spec.consumer_tiles == "own" and spec.target != "sm_90a":
         found.append(f"consumer_tiles=own is not built yet for {spec.target} (built: sm_90a)")
     if spec.step != 10:

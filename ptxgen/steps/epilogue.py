@@ -45,7 +45,7 @@ class Epilogue:
         self._slices = spec.tile.n // self._plan.slice_n
         self._barrier_id: Operand = 1
         self._not_storer = builder.registers["not_issuer"]
-        self._row = schedule.m_coord
+        self._row, self._column = schedule.m_coord, schedule.n_coord
         self._source = "staging"
         self._empty: Register | None = None
         self._prepared = False
@@ -80,10 +80,10 @@ class Epilogue:
         if isinstance(self._barrier_id, Register):
             builder.integer("add.u32", self._barrier_id, group, 1, comment="barrier of the warpgroup: 1 or 2")
         if self._spec.tile_consumers > 1:
-            self._group_rows = builder.register("group_rows", GROUP)
-            builder.integer(
-                "mul.lo.u32", self._group_rows, group, staging.rows, comment="rows of the warpgroups before it"
-            )
+            axis, extent = ("columns", staging.columns) if self._spec.swap_ab else ("rows", staging.rows)
+            self._group_first = builder.register(f"group_{axis}", GROUP)
+            comment = f"{axis} of the warpgroups before it"
+            builder.integer("mul.lo.u32", self._group_first, group, extent, comment=comment)
         if not staged:
             return
         if staging.buffers > 1:
@@ -127,17 +127,26 @@ class Epilogue:
             self._sync(", ".join(told))
         unit.accumulator_ready()
         if self._spec.tile_consumers > 1:
-            self._row = builder.register("store_m_coord", GROUP)
-            builder.integer("add.u32", self._row, self._schedule.m_coord, self._group_rows, comment="its rows of D")
+            self._find_part()
         self._start_slices()
         self._each_slice(self._slice)
         if self._empty and not self.returns_early:
             self._hand_back(self._empty, fenced=self._writer.by_slices)
         if not self._writer.by_slices:
             self._hand_over()
-            self._store("", self._schedule.n_coord, builder.registers[self._source])
+            self._store("", self._column, builder.registers[self._source])
         if not self._empty:
             unit.accumulator_returned("next MMA or deallocation")
+
+    def _find_part(self) -> None:
+        """This consumer's part of the tile: rows of D, or columns where wgmma computes its transpose."""
+        builder, first = self._builder, self._group_first
+        if self._spec.swap_ab:
+            self._column = builder.register("store_n_coord", GROUP)
+            builder.integer("add.u32", self._column, self._schedule.n_coord, first, comment="its columns of D")
+        else:
+            self._row = builder.register("store_m_coord", GROUP)
+            builder.integer("add.u32", self._row, self._schedule.m_coord, first, comment="its rows of D")
 
     def _hand_back(self, empty: Register, *, fenced: bool = False) -> None:
         """This thread is done with the accumulator in tensor memory; `fenced`: its reads are, by the last slice."""

@@ -87,12 +87,14 @@ class StagingWriter:
         assert self.ring is not None
         self.builder.stage_address(dst, base, self.ring.stage, self.staging.buffer_bytes, what)
 
-    def _convert(self, pairs: list[tuple[Register, Register]], registers: int) -> list[Register]:
+    def _convert(
+        self, pairs: list[tuple[Register, Register]], registers: int, holds: str = "columns"
+    ) -> list[Register]:
         """Pack pairs of f32 values into the first of `registers` 16-bit pair registers."""
         kind = self.spec.output_type
         out = self.builder.register("out", GROUP, count=registers)
         for index, (low, high) in enumerate(pairs):
-            comment = "" if index else f"to {kind}, two columns a register"
+            comment = "" if index else f"to {kind}, two {holds} a register"
             self.builder.emit(ConvertPair(dst=out[index], low=low, high=high, type=kind, comment=comment))
         return [out[index] for index in range(len(pairs))]
 
@@ -309,3 +311,45 @@ class FragmentWriter(StagingWriter):
         name = builder.register(f"row_{inside}", GROUP)
         builder.integer("xor.b32", name, base, inside, comment=f"byte {inside} of the panel's row")
         return name, panel
+
+
+class TransposedWriter(StagingWriter):
+    """The wgmma fragment of a transposed tile: its rows, 64 a block, are columns of D, and fill a panel's row.
+
+    stmatrix transposes as it stores: lanes 0 to 7 address eight rows of D at the first eight of the warp's 16
+    columns, lanes 8 to 15 the same rows at the others, and lanes from 16 on the next eight rows.
+    """
+
+    def _place_row(self, staging: Register | None) -> None:
+        """The row and chunk that this lane addresses, in the first panel."""
+        builder, registers = self.builder, self.builder.registers
+        lane, row = builder.register("lane", GROUP), builder.register("row", GROUP)
+        half, chunk = builder.register("lane_half", GROUP), builder.register("lane_chunk", GROUP)
+        builder.integer("and.b32", lane, registers["thread"], 31, comment="lane of the warp")
+        builder.integer("and.b32", row, lane, 7, comment="stmatrix: 8 lanes address rows of D,")
+        builder.integer("shr.u32", half, lane, 4, comment="lanes 16 on")
+        builder.integer("mad.lo.u32", row, half, 8, row, comment="the next 8 rows,")
+        builder.integer("shr.u32", chunk, lane, 3, comment="every other 8 lanes")
+        builder.integer("and.b32", chunk, chunk, 1, comment="the second chunk of columns")
+        builder.integer("mad.lo.u32", chunk, registers["warp_of_group"], 2, chunk, comment="of the warp's two")
+        self._address_row(staging, row)
+        builder.integer("shl.b32", chunk, chunk, 4, comment="chunk in bytes")
+        builder.integer("xor.b32", self.row, self.row, chunk, comment="its place in the swizzled row")
+
+    def write(self, number: int, suffix: str) -> None:
+        plan, staging = self.plan, self.staging
+        acc = self.builder.registers["acc"]
+        for block in range(plan.row_blocks):
+            for first in range(0, staging.rows, 16):
+                rows = min(16, staging.rows - first)
+                start = plan.accumulator_index(block, first)
+                pairs = [(acc[start + i], acc[start + i + 1]) for i in range(0, rows // 2, 2)]
+                values = self._convert(pairs, 4, "rows")
+                self.builder.emit(
+                    StoreMatrix(
+                        address=at(self.row, block * staging.panel_bytes + first * staging.panel_span),
+                        values=tuple(values),
+                        transposed=True,
+                        comment=f"rows {first} to {first + rows - 1}, columns {64 * block} to {64 * block + 63}",
+                    )
+                )

@@ -37,9 +37,17 @@ _SHARED = (
 _OWN = (
     "128x128x64,2", "64x256x64,2", "64x192x64,2", "64x128x64,2", "128x64x64,2", "64x128x128,2", "64x64x128,2",
 )  # fmt: skip
+_SWAPPED = (
+    "8x64x128,1", "16x64x128,1", "32x64x128,1", "48x64x128,1", "64x64x128,1", "8x128x128,2", "16x128x128,2",
+    "32x128x128,2", "64x128x64,2", "96x128x64,2",
+)  # fmt: skip
 _HOPPER_TILES = Axis(
-    "tile,consumers,consumer_tiles",
-    (*(f"{value},shared" for value in _SHARED), *(f"{value},own" for value in _OWN)),
+    "tile,consumers,consumer_tiles,swap_ab",
+    (
+        *(f"{value},shared,false" for value in _SHARED),
+        *(f"{value},own,false" for value in _OWN),
+        *(f"{value},shared,true" for value in _SWAPPED),
+    ),
 )
 _STAGING = Axis("epilogue.staging,epilogue.staging_buffers", ("tile,1", "slices,2", "slices,1"), first=True)
 _BUFFERS = Axis("epilogue.staging_buffers", ("2", "3", "4"), first=True)

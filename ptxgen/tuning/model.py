@@ -182,13 +182,16 @@ def _sums_clocks(spec: GemmSpec, costs: Costs, others: int) -> float:
 def _multiply_clocks(spec: GemmSpec, costs: Costs) -> float:
     """Cycles of a CTA's share of the tensor core's work on one K tile, an MMA of 32 bytes of K after the other."""
     plan = spec.plan
-    block = min(_BLOCK_ROWS[spec.target], plan.a.rows)
-    flop = 2 * block * spec.tile.n * MMA_K_BYTES // plan.a.element_bytes
+    rows, columns, n = plan.a.rows, plan.b.rows, spec.tile.n
+    if plan.swap_ab:
+        rows, columns, n = columns, rows, spec.tile.m
+    block = min(_BLOCK_ROWS[spec.target], rows)
+    flop = 2 * block * n * MMA_K_BYTES // plan.a.element_bytes
     arithmetic = flop / float(costs.mma_flop_per_clk)
     if block < _BLOCK_ROWS[spec.target]:
         arithmetic *= 2  # M = 64 on one SM runs at half rate
-    operands = (block + plan.b.rows) * MMA_K_BYTES / float(costs.smem_operand_bytes_per_clk)
-    return plan.a.rows / block * (spec.tile.k // plan.mma_k) * max(arithmetic, operands)
+    operands = (block + columns) * MMA_K_BYTES / float(costs.smem_operand_bytes_per_clk)
+    return rows / block * (spec.tile.k // plan.mma_k) * max(arithmetic, operands)
 
 
 def _fetched_bytes(spec: GemmSpec) -> float:

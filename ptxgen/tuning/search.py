@@ -128,7 +128,8 @@ def contestants(problem: Problem, target: str, chip: Target, limit: int) -> tupl
     found: list[Contestant] = []
     kinds = set()
     for _, spec in ranking(problem, target, chip):
-        kind = spec.step, spec.tile, spec.consumer_tiles, spec.scheduler.split_k, spec.scheduler.stream_k
+        division = spec.scheduler.split_k, spec.scheduler.stream_k
+        kind = spec.step, spec.tile, spec.consumer_tiles, spec.swap_ab, *division
         if kind not in kinds:
             found.append(Contestant(spec=spec))
         kinds.add(kind)

@@ -112,6 +112,9 @@ CHOICES: dict[str, dict[str, Any]] = {
         "b_cache": "evict_last",
         "suspend_ns": 1000,
     },
+    "swapped": {"swap_ab": True, "tile": {"m": 16, "n": 64, "k": 128}, "consumers": 1, "pipe_depth": 8},
+    "swapped along n": {"swap_ab": True, "cluster": (1, 2, 1), "tile": {"m": 48, "n": 256}, "pipe_depth": 5},
+    "swapped, turns": {"swap_ab": True, "consumer_tiles": "own", "tile": {"m": 40, "n": 128}, "pipe_depth": 6},
     "small tiles": {"cluster": (2, 1, 1), "consumers": 1, "tile": {"m": 64, "n": 128}, "pipe_depth": 8},
 }
 

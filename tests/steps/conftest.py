@@ -86,6 +86,9 @@ def _beyond(draw: DrawFn, hopper: bool, changes: dict[str, Any]) -> dict[str, An
         if changes["consumers"] == 2 and draw(st.booleans()):
             found["consumer_tiles"] = "own"
             found["tile"] = {**changes["tile"], "m": changes["tile"]["m"] // 2}
+        if draw(st.booleans()):
+            tile = found.get("tile", changes["tile"])
+            found |= {"swap_ab": True, "tile": {**tile, "m": tile["n"], "n": tile["m"]}}
     if "consumer_tiles" not in found and draw(st.booleans()):
         divided = {"split_k": draw(st.integers(2, 64))} if draw(st.booleans()) else {"stream_k": True}
         scheduler = found.get("scheduler", changes["scheduler"])

@@ -49,6 +49,12 @@ SPECS = {
     ),
     "hints": spec(cluster=(2, 1, 1), a_cache="evict_last", b_cache="evict_first", suspend_ns=1000, **SMALL),
     "hilbert": spec(cluster=(2, 1, 1), scheduler={"order": "hilbert", "group": 2}, dependent_launch=False, **SMALL),
+    "swapped": spec(swap_ab=True, tile={"m": 16, "n": 64, "k": 128}, consumers=1, pipe_depth=3),
+    "swapped along m": spec(swap_ab=True, cluster=(2, 1, 1), tile={"m": 24, "n": 128}, pipe_depth=2),
+    "swapped along n": spec(swap_ab=True, cluster=(1, 2, 1), tile={"m": 32, "n": 128}, consumers=1, pipe_depth=2),
+    "swapped, 256 columns": spec(swap_ab=True, tile={"m": 8, "n": 256, "k": 32}, operand_swizzle=16, pipe_depth=2),
+    "swapped, many rows": spec(swap_ab=True, tile={"m": 184, "n": 128}, pipe_depth=4),
+    "swapped, turns": spec(swap_ab=True, consumer_tiles="own", tile={"m": 40, "n": 64}, pipe_depth=3),
     "no swizzle": spec(cluster=(2, 1, 1), tile={"m": 64, "n": 48, "k": 32}, consumers=1, operand_swizzle=16),
 }
 
@@ -152,6 +158,11 @@ def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> N
         ({"suspend_ns": 0}, "a time hint is 1 to"),
         ({"l2_promotion": 32}, "unknown l2_promotion '32'"),
         ({"pipe_depth": 5}, "shared memory: control 1024"),
+        ({"swap_ab": True, "tile": {"n": 192}}, "tile.n=192: each of 2 consumer warpgroups .* rows of B, with swap_ab"),
+        ({"swap_ab": True, "tile": {"m": 12}}, "tile.m=12: wgmma takes N 8 to 256 in steps of 8"),
+        ({"swap_ab": True, "cluster": (1, 2, 1), "tile": {"m": 24}}, "24 rows of A in 2 parts"),
+        ({"swap_ab": True, "output_type": "f32"}, "swap_ab=true with output_type=f32 .* is not built yet"),
+        ({"swap_ab": True, "tile": {"m": 256}}, r"at most 128 .* \(it fits with tile.n=128 or tile.m=128\)"),
     ],
 )
 def test_refusals(changes: dict[str, Any], rule: str) -> None:

@@ -342,7 +342,7 @@ def test_the_canonical_json() -> None:
         '"staging_buffers":1,"store":"tma","unroll":false},"l2_promotion":0,"load":"tma","operand_swizzle":null,'
         '"operand_type":"f16","output_type":"f16","pipe_depth":1,"roles":"unified","scheduler":{"depth":null,'
         '"group":null,"kind":"grid","order":"row_major","split_k":1,"stream_k":false},"setmaxnreg":false,"step":4,'
-        '"suspend_ns":null,"target":"sm_100a","tile":{"k":64,"m":128,"n":128}}'
+        '"suspend_ns":null,"swap_ab":false,"target":"sm_100a","tile":{"k":64,"m":128,"n":128}}'
     )
 
 

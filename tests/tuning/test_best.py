@@ -201,6 +201,20 @@ def test_small_problems_get_small_tiles() -> None:
     assert ptxgen.best(8192, 8192, 8192).spec.cta_group == 2
 
 
+def test_few_rows_are_the_second_operand_of_wgmma(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ptxgen.tuning.table._FOLDER", Path("nowhere"))
+    for m in (1, 16, 32):
+        spec = ptxgen.best(m, 8192, 8192, target="sm_90a").spec
+        assert spec.swap_ab and spec.tile.m == max(m, 8)
+    assert not ptxgen.best(4096, 4096, 4096, target="sm_90a").spec.swap_ab
+
+
+def test_swapped_operands_of_a_square_tile_cost_the_same() -> None:
+    tile = ptxgen.step(10, target="sm_90a").replace(tile={"m": 128, "n": 128}, pipe_depth=4)
+    one, other = (estimate(tile.replace(swap_ab=swap), 4096, 4096, 4096) for swap in (False, True))
+    assert one == other
+
+
 @pytest.mark.parametrize("name", TARGETS)
 def test_what_is_recommended_can_run(name: str) -> None:
     """Every spec that is named, by the preconditions of its own launch description."""

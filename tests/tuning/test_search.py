@@ -67,7 +67,8 @@ def times(base: float = 1e-3) -> Callable[[Contestant], float]:
     originals = [contestant.spec for contestant in first()]
 
     def kind(spec: ptxgen.GemmSpec) -> object:
-        return spec.step, spec.tile, spec.consumer_tiles, spec.scheduler.split_k, spec.scheduler.stream_k
+        division = spec.scheduler.split_k, spec.scheduler.stream_k
+        return spec.step, spec.tile, spec.consumer_tiles, spec.swap_ab, *division
 
     order = [kind(spec) for spec in originals]
 

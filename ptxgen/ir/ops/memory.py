@@ -94,10 +94,14 @@ class StoreShared(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class StoreMatrix(Op):
-    """Store two or four 8 x 8 matrices of 16-bit elements; every lane addresses one row of 16 bytes."""
+    """Store two or four 8 x 8 matrices of 16-bit elements; every lane addresses one row of 16 bytes.
+
+    transposed: those rows are the columns of what the registers hold.
+    """
 
     address: Address
     values: tuple[Register, ...]
+    transposed: bool = False
 
     @property
     def count(self) -> int:
