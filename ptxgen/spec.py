@@ -91,7 +91,7 @@ class GemmSpec:
     setmaxnreg: warps that only issue leave registers to those that store.
     dependent_launch: the kernel may be launched before its predecessor in the stream has ended, and lets
     its successor do the same.
-    consumer_tiles: with several consumers, "shared" (they split each tile's rows) or "own" (ping-pong: each
+    consumer_tiles: with several consumers, "shared" (they split each tile) or "own" (ping-pong: each
     has tiles of its own and stores one while another multiplies).
     swap_ab: each tile's transpose is what wgmma computes, rows of B times rows of A, since it takes its first
     operand in blocks of 64 rows, its second in groups of 8: for M below 64.

@@ -59,7 +59,7 @@ class Epilogue:
             self._builder.emit(StartCursor(cursor=self._writer.ring, comment="staging cursor"))
 
     def _take_part(self) -> None:
-        """A consumer warpgroup: its first warp stores; its barrier, its staging, its rows of D."""
+        """A consumer warpgroup: its first warp stores; its barrier, its staging, its part of D."""
         builder, staging = self._builder, self._staging
         warp = builder.registers["warp"]
         staged = self._spec.epilogue.store == "tma"

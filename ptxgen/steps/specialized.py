@@ -183,7 +183,7 @@ class WarpgroupKernel(SpecializedKernel):
 
     @contextmanager
     def consumers(self) -> Iterator[None]:
-        """The other warpgroups; each takes its rows of A, of staging and of D."""
+        """The other warpgroups; each takes its part of the tile and of staging."""
         with self._role("consumer", 4, 4 * self.spec.consumers, self.consumer_registers):
             self._epilogue.set_up()
             self._wgmma.take_rows(self.builder.registers.get("consumer_group"))
