@@ -94,7 +94,7 @@ class GemmSpec:
     consumer_tiles: with several consumers, "shared" (they split each tile) or "own" (ping-pong: each
     has tiles of its own and stores one while another multiplies).
     swap_ab: each tile's transpose is what wgmma computes, rows of B times rows of A, since it takes its first
-    operand in blocks of 64 rows, its second in groups of 8: for M below 64.
+    operand in blocks of 64 rows, its second in groups of 8: for few rows of A (tile.m from 8 on).
     a_cache, b_cache: how gladly the L2 cache gives up what the loads of A, of B bring: evict_first,
     evict_normal or evict_last.
     l2_promotion: bytes that the L2 cache fetches from memory at a time for a load of A or B: 0 (as many as are asked

@@ -29,6 +29,8 @@ def _memory_ways(spec: GemmSpec, plan: Plan) -> Iterator[str]:
     def fits(columns: int, buffers: int) -> bool:
         return replace(plan, staging=replace(plan.staging, columns=columns, buffers=buffers)).fits
 
+    if spec.swap_ab:
+        return
     if epilogue.staging == "tile":
         if fits(epilogue.slice_n or default_slice(spec, "slices"), 1):
             yield "epilogue.staging=slices"

@@ -11,6 +11,8 @@ from ptxgen.review import kinds
 from ptxgen.review.structure import Site
 from ptxgen.review.values import Known, Number
 
+FIRST, SECOND = "first operand", "second operand"
+"""Of an MMA; which of the problem's matrices they are parts of is for the kernel to say."""
 _UNKNOWN = "not known from the text"
 
 
@@ -38,13 +40,13 @@ def decoded_operands(site: Site) -> tuple[Decoded, ...]:
         kind = next((word.removeprefix("kind::") for word in name.split(".") if word.startswith("kind::")), "f16")
         found = [] if name.startswith("tcgen05.mma.ws") else [_instruction(site.values[3], kind)]
         if _is_descriptor(site, 1):
-            found.append(_operand("A", site.values[1], family))
+            found.append(_operand(FIRST, site.values[1], family))
         else:
-            found.append(Decoded(operand="A", value="", meaning="in tensor memory"))
-        return (*found, _operand("B", site.values[2], family))
+            found.append(Decoded(operand=FIRST, value="", meaning="in tensor memory"))
+        return (*found, _operand(SECOND, site.values[2], family))
     if name.startswith("wgmma"):
-        found = [_operand("A", site.values[1], family)] if _is_descriptor(site, 1) else []
-        return (*found, _operand("B", site.values[2], family))
+        found = [_operand(FIRST, site.values[1], family)] if _is_descriptor(site, 1) else []
+        return (*found, _operand(SECOND, site.values[2], family))
     return ()
 
 

@@ -19,6 +19,15 @@ from ptxgen.review.structure import Site
 if TYPE_CHECKING:
     from ptxgen.review.trace import Trace
 
+_WAITS = (
+    ("cp.async.bulk.prefetch", None),
+    ("cp.async.bulk", "cp.async.bulk.wait_group"),
+    ("cp.async", "cp.async.wait"),
+    ("tcgen05.ld", "tcgen05.wait::ld"),
+    ("tcgen05.st", "tcgen05.wait::st"),
+)
+"""What waits for work that no mbarrier reports. The first prefix that fits decides."""
+
 _DOES = {
     kinds.TENSOR_LOAD: "starts an asynchronous copy of a tensor map's box from global to shared memory",
     kinds.TENSOR_STORE: "starts an asynchronous copy of a tensor map's box from shared to global memory",
@@ -209,11 +218,11 @@ def _order(found: Explanation, site: Site) -> Iterator[str]:
             waits = [f"  {_place(other.site)}" for other in others if other.action == "wait"]
             yield from waits or ["  nobody"]
     if site.kind == kinds.MMA:
-        commit = _next(found, site, kinds.COMMIT)
+        commit = _next(found, site, kinds.COMMIT, site.instruction.name.partition(".")[0])
         if commit is not None:
             yield f"is complete when the commit in line {commit.line} says so: {found.structure.text(commit.line)}"
-    if site.kind in (kinds.TENSOR_STORE, kinds.TMEM_LOAD, kinds.TMEM_STORE, kinds.BULK_COPY):
-        wait = _next(found, site, kinds.GROUP_WAIT)
+    if waited := next((wait for start, wait in _WAITS if site.instruction.name.startswith(start)), None):
+        wait = _next(found, site, kinds.GROUP_WAIT, waited)
         if wait is not None and not _uses(found, site):
             yield f"is waited for in line {wait.line}: {found.structure.text(wait.line)}"
     before, after = _neighbours(found, site)
@@ -248,9 +257,13 @@ def _place(site: Site) -> str:
     return f"{site.role or warps_text(site.warps)}, line {site.line}"
 
 
-def _next(found: Explanation, site: Site, kind: str) -> Site | None:
-    """The next instruction of a kind that the same warps run, around the loop if need be."""
-    mine = [other for other in found.structure.sites if other.kind == kind and set(other.warps) & set(site.warps)]
+def _next(found: Explanation, site: Site, kind: str, name: str) -> Site | None:
+    """The next instruction of a kind and name that the same warps run, around the loop if need be."""
+    mine = [
+        other
+        for other in found.structure.sites
+        if other.kind == kind and other.instruction.name.startswith(name) and set(other.warps) & set(site.warps)
+    ]
     inside = [other for other in mine if other.loops[: len(site.loops)] == site.loops]
     later = [other for other in inside if other.index > site.index]
     beyond = [other for other in mine if other.index > site.index]

@@ -30,8 +30,6 @@ def pipeline_violations(spec: GemmSpec) -> list[str]:
     if specialized != (spec.step >= 7):
         wanted = "specialized" if spec.step >= 7 else "unified"
         found.append(f"roles={spec.roles}: step {spec.step} has {wanted} roles")
-    if spec.swap_ab and (spec.step, spec.target) != (10, "sm_90a"):
-        found.append(f"swap_ab=true: a choice of step 10 for sm_90a, not of step {spec.step} for {spec.target}")
     if spec.consumer_tiles == "own" and spec.target != "sm_90a":
         found.append(f"consumer_tiles=own is not built yet for {spec.target} (built: sm_90a)")
     if spec.step != 10:
@@ -66,7 +64,11 @@ def pipeline_violations(spec: GemmSpec) -> list[str]:
                     f"epilogue.{name}={value} has a meaning only with epilogue.store=tma:"
                     f" direct stores stage nothing (leave it at {usual})"
                 )
-    if epilogue.slice_n is not None and spec.target == "sm_90a" and epilogue.staging == "tile":
+    if epilogue.slice_n is not None and spec.swap_ab and spec.target == "sm_90a":
+        found.append(
+            f"epilogue.slice_n={epilogue.slice_n}: with swap_ab=true the whole tile is staged (leave it at auto)"
+        )
+    elif epilogue.slice_n is not None and spec.target == "sm_90a" and epilogue.staging == "tile":
         found.append(
             f"epilogue.slice_n={epilogue.slice_n} has a meaning on sm_90a only with epilogue.staging=slices:"
             " the accumulator is in registers, and the whole tile is staged from them"

@@ -46,6 +46,11 @@ def multicast_violations(spec: GemmSpec) -> list[str]:
 
 def tile_violations(spec: GemmSpec) -> list[str]:
     found = _wgmma_violations(spec) if spec.target == "sm_90a" else _tcgen05_violations(spec)
+    if spec.swap_ab and (spec.step, spec.target) != (10, "sm_90a"):
+        found.append(
+            f"swap_ab=true: a choice of step 10 for sm_90a, not of step {spec.step} for {spec.target}"
+            " (leave it at false)"
+        )
     if spec.tile.k not in (32, 64, 128):
         found.append(f"tile.k={spec.tile.k}: a stage holds K 32, 64 or 128")
     return found
@@ -107,12 +112,14 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
         consumers = 1
     if rows not in (64 * consumers, 128 * consumers):
         operand = " of B, with swap_ab=true" if spec.swap_ab else ""
+        fewer = " (or consumers=1)" if consumers == 2 and rows == 64 else ""
         found.append(
             f"tile.{blocks}={rows}: each of {consumers} consumer warpgroups multiplies 64 or 128 rows{operand}, so"
-            f" tile.{blocks} is {64 * consumers} or {128 * consumers}"
+            f" tile.{blocks} is {64 * consumers} or {128 * consumers}{fewer}"
         )
     if columns not in range(8, 257, 8):
-        found.append(f"tile.{groups}={columns}: wgmma takes N 8 to 256 in steps of 8")
+        operand = ", and with swap_ab=true that is rows of A," if spec.swap_ab else ""
+        found.append(f"tile.{groups}={columns}: wgmma takes N 8 to 256{operand} in steps of 8")
     registers = rows // 64 // consumers * columns // 2
     if not found and registers > MAX_ACCUMULATORS:
         found.append(
@@ -120,11 +127,10 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
             f" but at most {MAX_ACCUMULATORS} leave room for the rest"
             f" (it fits with tile.{blocks}={64 * consumers} or tile.{groups}={MAX_ACCUMULATORS})"
         )
-    if spec.swap_ab and (spec.output_type == "f32" or spec.epilogue.staging != "tile"):
-        found.append(
-            f"swap_ab=true with output_type={spec.output_type} and epilogue.staging={spec.epilogue.staging} is not"
-            " built yet (built: f16 and bf16, the whole tile)"
-        )
+    if spec.swap_ab and spec.output_type == "f32":
+        found.append("swap_ab=true with output_type=f32 is not built yet (built: f16, bf16)")
+    if spec.swap_ab and spec.epilogue.staging != "tile":
+        found.append(f"swap_ab=true with epilogue.staging={spec.epilogue.staging} is not built yet (built: tile)")
     if not spec.epilogue.unroll:
         found.append("epilogue.unroll=false: wgmma accumulators are registers, a loop cannot index them")
     return found

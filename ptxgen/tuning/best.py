@@ -14,7 +14,7 @@ from ptxgen.hardware.targets import target as target_named
 from ptxgen.steps.launch import launch_description
 from ptxgen.tuning.candidates import candidates, variations
 from ptxgen.tuning.model import Estimate, estimate, pays_to_divide
-from ptxgen.tuning.table import Entry, Problem, find_table
+from ptxgen.tuning.table import NEAR, Entry, Problem, find_table
 
 if TYPE_CHECKING:
     from ptxgen.device.interface import Device
@@ -80,14 +80,16 @@ def best(
         types = {"operand_type": problem.operand_type, "output_type": problem.output_type}
         entry = replace(entry, spec=entry.spec.replace(**types))
         seen = estimate(entry.spec, m, n, k, chip=chip, grid=entry.grid)
-        can = runs(entry.spec, problem, chip)
-        if entry.problem.extents == problem.extents or (can and seen.seconds <= _TRUST * first[0].seconds):
+        can = runs(entry.spec, problem, chip) and seen.seconds <= _TRUST * first[0].seconds
+        if entry.problem.extents == problem.extents or (can and _covers_as_much(entry, problem)):
             return _measured(problem, entry, seen, ranked, table.gpu)
     why = _reason(problem, *first, chip)
     if table is None:
         why += f" No table of measurements is of a {chip.chip} with {chip.sm_count} SMs."
     elif entry is None:
         why += f" The table of {table.gpu} has nothing near this problem."
+    elif not _covers_as_much(entry, problem):
+        why += f" The tiles of the measured spec for {entry.problem} would have to read an operand once more here."
     else:
         longer = f"{seen.seconds / first[0].seconds - 1:.0%}"
         why += f" The measured spec for {entry.problem} would take {longer} longer here."
@@ -101,6 +103,13 @@ def best(
         why=why,
         others=tuple(spec for _, spec in ranked[1:]),
     )
+
+
+def _covers_as_much(entry: Entry, problem: Problem) -> bool:
+    """Whether the tiles are not so many more than where they were measured that an operand is read again."""
+    tile = entry.spec.cluster_tile
+    extents = ((entry.problem.m, problem.m, tile.m), (entry.problem.n, problem.n, tile.n))
+    return all(-(-here // size) <= NEAR * -(-there // size) for there, here, size in extents)
 
 
 def ranking(problem: Problem, target: str, chip: Target) -> list[tuple[Estimate, GemmSpec]]:

@@ -22,7 +22,7 @@ from ptxgen.review.traffic import memory_bytes
 from ptxgen.spec import GemmSpec
 
 _BLOCK_ROWS = {"sm_90a": 64, "sm_100a": 128}
-"""Rows of A that one MMA reads in each CTA."""
+"""Rows of its first operand that one MMA reads in each CTA."""
 _OPERAND_BYTES_PER_SECOND = {"sm_90a": 70e12, "sm_100a": 100e12}
 """What bringing operands to shared memory takes of the power, as bytes that could be brought if nothing else took any.
 H200: what is missing of the MMAs' 930 TFLOP/s in a burst of step 7 at 8192 (805 TFLOP/s, 12.9 GB). B200: the same

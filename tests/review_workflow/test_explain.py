@@ -61,14 +61,15 @@ def test_maps_without_a_run_agree_with_those_of_a_run(step7: Explanation) -> Non
 def test_descriptors(step7: Explanation) -> None:
     texts = {use.decoded.operand: use for use in step7.descriptors}
     assert texts["instruction descriptor"].decoded.meaning.startswith("M 128 x N 128, f16 x f16 -> f32")
-    assert texts["A"].starts == (33792, 33824, 33856, 33888) and texts["A"].decoded.step == 32768
-    assert texts["B"].decoded.meaning == "swizzle B128, stride 1024 B"
+    assert texts["first operand"].starts == (33792, 33824, 33856, 33888)
+    assert texts["first operand"].decoded.step == 32768
+    assert texts["second operand"].decoded.meaning == "swizzle B128, stride 1024 B"
 
 
 def test_a_compilers_text_is_explained_and_its_unknowns_named(numbered: Source) -> None:
     found = explain(numbered)
     text = "\n".join(explanation_lines(found))
-    assert "A: 0x4000404000000000, from 0 + 16384 x i, swizzle B128, stride 1024 B" in text
+    assert "first operand: 0x4000404000000000, from 0 + 16384 x i, swizzle B128, stride 1024 B" in text
     assert "mbarrier at 65536[0..1] at 65536, 65544: 1 arrival a phase" in text
     assert "bytes   matmul_param_0, line " in text
     unknown = " ".join(found.unknown)
@@ -110,6 +111,17 @@ def test_a_line(step7: Explanation, start: str, words: tuple[str, ...]) -> None:
         assert word in text
 
 
+def test_each_kind_of_work_has_its_own_wait() -> None:
+    """Not the next wait of any kind: that of a wgmma, or of loads from tensor memory, is no wait for a store."""
+    store = "cp.async.bulk.tensor.2d.global"
+    for name in ("step:7@sm_90a", "step:10@sm_90a", "step:8"):
+        found = explain(read_source(name), run=False)
+        waits = [text for text in line_lines(found, line_of(found, store)) if "is waited for" in text]
+        assert len(waits) == 1 and "cp.async.bulk.wait_group" in waits[0], name
+    load = [text for text in line_lines(found, line_of(found, "tcgen05.ld")) if "is waited for" in text]
+    assert len(load) == 1 and "tcgen05.wait::ld" in load[0]
+
+
 def test_command(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["explain", "--step", "4", "--set", "tile.k=32", "--no-run"]) == 0
     assert "nothing was run" in capsys.readouterr().out
@@ -133,7 +145,7 @@ def test_each_warpgroup_reads_its_own_rows_of_a() -> None:
     """Descriptors that a warp computes from its index are those of the warps that multiply, not of warp 0."""
     for name, starts in (("step:7@sm_90a", (66560, 74752)), ("step:9", (33792, 50176))):
         found = explain(read_source(name), run=False)
-        (a,) = (use for use in found.descriptors if use.decoded.operand == "A")
+        (a,) = (use for use in found.descriptors if use.decoded.operand == "first operand")
         assert a.starts[:2] == starts and len(a.starts) == 8
         assert a.decoded.meaning == "swizzle B128, stride 1024 B"
         line = line_of(found, "wgmma.mma_async" if "sm_90a" in name else "tcgen05.mma")

@@ -33,6 +33,10 @@ SPECS = {
     "stream": spec({"stream_k": True}),
     "stream, 128 rows a consumer": spec({"stream_k": True}, tile={"m": 256, "n": 64, "k": 64}, consumers=2),
     "stream along m": spec({"stream_k": True, "order": "hilbert", "group": 2}, cluster=(2, 1, 1)),
+    "split 2, swapped": spec({"split_k": 2}, swap_ab=True, tile={"m": 24, "n": 128, "k": 64}, consumers=2),
+    "stream along m, swapped": spec(
+        {"stream_k": True}, swap_ab=True, cluster=(2, 1, 1), tile={"m": 16, "n": 64, "k": 64}, output_type="bf16"
+    ),
     "stream along n, slices": spec(
         {"stream_k": True}, cluster=(1, 2, 1), epilogue={"staging": "slices"}, output_type="f32"
     ),

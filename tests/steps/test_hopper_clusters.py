@@ -159,9 +159,16 @@ def test_the_protocol_check_finds(broken: type[MulticastKernel], rule: str) -> N
         ({"l2_promotion": 32}, "unknown l2_promotion '32'"),
         ({"pipe_depth": 5}, "shared memory: control 1024"),
         ({"swap_ab": True, "tile": {"n": 192}}, "tile.n=192: each of 2 consumer warpgroups .* rows of B, with swap_ab"),
-        ({"swap_ab": True, "tile": {"m": 12}}, "tile.m=12: wgmma takes N 8 to 256 in steps of 8"),
+        (
+            {"swap_ab": True, "tile": {"m": 12}},
+            "tile.m=12: wgmma takes N 8 to 256, and with swap_ab=true .* steps of 8",
+        ),
+        ({"swap_ab": True, "tile": {"n": 64}}, r"tile.n is 128 or 256 \(or consumers=1\)"),
+        ({"swap_ab": True, "epilogue": {"slice_n": 32}}, "slice_n=32: with swap_ab=true the whole"),
+        ({"swap_ab": True, "epilogue": {"staging": "slices"}}, "staging=slices is not built yet"),
+        ({"swap_ab": True, "pipe_depth": 4}, r"\(it fits with pipe_depth=3 or a smaller tile\)"),
         ({"swap_ab": True, "cluster": (1, 2, 1), "tile": {"m": 24}}, "24 rows of A in 2 parts"),
-        ({"swap_ab": True, "output_type": "f32"}, "swap_ab=true with output_type=f32 .* is not built yet"),
+        ({"swap_ab": True, "output_type": "f32"}, "swap_ab=true with output_type=f32 is not built yet"),
         ({"swap_ab": True, "tile": {"m": 256}}, r"at most 128 .* \(it fits with tile.n=128 or tile.m=128\)"),
     ],
 )

@@ -174,6 +174,11 @@ def test_an_axis_that_is_not_built_is_refused(choice: str) -> None:
         (10, {"scheduler": {"kind": "clc", "depth": 5}}, "scheduler.depth=5: 2 to 4 tiles are claimed ahead"),
         (9, {"setmaxnreg": True}, "setmaxnreg=true: a choice of step 10 for sm_100a, not of step 9 for sm_100a"),
         (
+            10,
+            {"swap_ab": True, "epilogue": {"slice_n": 24}},
+            "swap_ab=true: a choice of step 10 for sm_90a, not of step 10 for sm_100a (leave it at false)",
+        ),
+        (
             9,
             {"dependent_launch": True},
             "dependent_launch=true: a choice of step 10, not of step 9",

@@ -311,6 +311,25 @@ def test_a_near_problem_with_worse_waves(tmp_path: Path, monkeypatch: pytest.Mon
     assert "The measured spec for 1408 x 1536 x 1024 bf16 would take" in choice.why
 
 
+def test_a_near_problem_that_reads_an_operand_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """One row more than a tile has, and B is read twice."""
+    tile = {"m": 16, "n": 64, "k": 128}
+    measured = Entry(
+        problem=Problem(m=16, n=8192, k=8192, **BF16),
+        spec=ptxgen.step(10, target="sm_90a").replace(swap_ab=True, tile=tile, consumers=1, pipe_depth=8, **BF16),
+        grid=None,
+        seconds={"burst": 31e-6},
+    )
+    table = Table(gpu="NVIDIA H200", target="sm_90a", sm_count=132).merged([measured], {})
+    (tmp_path / "one.json").write_text(table.to_json())
+    monkeypatch.setenv("PTXGEN_TUNED", str(tmp_path / "one.json"))
+    near = ptxgen.best(15, 8000, 8192, target="sm_90a", operand_type="bf16")
+    assert (near.basis, near.spec.tile.m) == ("measured", 16)
+    wider = ptxgen.best(17, 8192, 8192, target="sm_90a", operand_type="bf16")
+    assert (wider.basis, wider.spec.tile.m >= 17) == ("model", True)
+    assert "16 x 8192 x 8192 bf16 would have to read an operand once more here" in wider.why
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

@@ -124,7 +124,10 @@ class WgmmaFence(Op):
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False, repr=False)
 class Wgmma(Op):
-    """D += A . B over 64 rows, n columns and 32 bytes of K, by a warpgroup, asynchronously."""
+    """D += A . B over 64 rows, n columns and 32 bytes of K, by a warpgroup, asynchronously.
+
+    a, b: descriptors of the instruction's operands, which with swap_ab are the problem's B and A.
+    """
 
     registers: tuple[Register, ...]
     a: Register
