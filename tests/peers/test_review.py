@@ -71,7 +71,8 @@ def test_from_the_text_alone(triton_matmul: Any, kernel: str, constants: dict[st
         assert "not known" not in use.text
     operands = {use.decoded.operand: use for use in found.descriptors}
     assert operands["instruction descriptor"].decoded.meaning.startswith("M 128 x N 128, f16 x f16 -> f32")
-    assert operands["A"].decoded.meaning == operands["B"].decoded.meaning == "swizzle B128, stride 1024 B"
+    first, second = (operands[f"{place} operand"].decoded for place in ("first", "second"))
+    assert first.meaning == second.meaning == "swizzle B128, stride 1024 B"
     assert found.accounts and all(account.count == "1" or account.count.isdecimal() for account in found.accounts)
     assert any("bytes expected" in arrive for account in found.accounts for arrive in account.entries[0].arrives)
     assert "There is no launch description" in text
