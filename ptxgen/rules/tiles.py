@@ -127,8 +127,6 @@ def _wgmma_violations(spec: GemmSpec) -> list[str]:
             f" but at most {MAX_ACCUMULATORS} leave room for the rest"
             f" (it fits with tile.{blocks}={64 * consumers} or tile.{groups}={MAX_ACCUMULATORS})"
         )
-    if spec.swap_ab and spec.output_type == "f32":
-        found.append("swap_ab=true with output_type=f32 is not built yet (built: f16, bf16)")
     if spec.swap_ab and spec.epilogue.staging != "tile":
         found.append(f"swap_ab=true with epilogue.staging={spec.epilogue.staging} is not built yet (built: tile)")
     if not spec.epilogue.unroll:

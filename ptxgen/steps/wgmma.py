@@ -10,7 +10,7 @@ from ptxgen.ir import ops as ir
 from ptxgen.ir.declarations import Address, Cursor, Operand, Register
 from ptxgen.spec import GemmSpec
 from ptxgen.steps.builder import ONE_LANE, Builder
-from ptxgen.steps.staging import FragmentWriter, TransposedWriter
+from ptxgen.steps.fragment_writers import FragmentWriter, TransposedWriter, WideTransposedWriter
 from ptxgen.steps.tcgen05 import describe_stage_0, stage_descriptor
 
 _GROUP = "tensor core"
@@ -31,7 +31,8 @@ class Wgmma:
         self.release_arrivals = 4 * spec.tile_consumers * spec.cluster_ctas
         everywhere = " of both CTAs" if spec.cluster_ctas > 1 else ""
         self.release_text = f"a lane of each multiplying warp{everywhere} arrives"
-        self.writer = (TransposedWriter if spec.swap_ab else FragmentWriter)(builder, spec)
+        transposed = WideTransposedWriter if spec.output_type == "f32" else TransposedWriter
+        self.writer = (transposed if spec.swap_ab else FragmentWriter)(builder, spec)
         self._rows, self._columns = ("b", "a") if spec.swap_ab else ("a", "b")
 
     def allocate(self, slot: Address) -> None:
