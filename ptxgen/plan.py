@@ -163,9 +163,14 @@ class Plan:
         return MMA_K_BYTES // self.a.element_bytes
 
     @property
+    def mma_operands(self) -> tuple[Operand, Operand]:
+        """What an MMA takes first and second."""
+        return (self.b, self.a) if self.swap_ab else (self.a, self.b)
+
+    @property
     def mma_n(self) -> int:
-        """Columns of one wgmma: rows of B, or of A where they are swapped."""
-        return self.a.rows if self.swap_ab else self.b.rows
+        """Columns of one wgmma."""
+        return self.mma_operands[1].rows
 
     @property
     def accumulator_registers(self) -> int:
@@ -220,9 +225,9 @@ def _plan(spec: GemmSpec) -> Plan:
     span = spec.operand_swizzle or next(span for span in _SPANS if row_bytes % span == 0)
     slice_n = epilogue.slice_n or default_slice(spec, epilogue.staging)
     columns = tile.n if epilogue.staging == "tile" else slice_n
-    rows, rows_of_mma = tile.m // spec.cta_group, tile.m
+    rows = tile.m // spec.cta_group
     if spec.swap_ab:
-        columns, rows_of_mma = columns // spec.tile_consumers, tile.n
+        columns //= spec.tile_consumers
     else:
         rows //= spec.tile_consumers
     slice_bytes = slice_n * output_bytes
@@ -246,7 +251,7 @@ def _plan(spec: GemmSpec) -> Plan:
         ),
         slice_n=slice_n,
         swap_ab=spec.swap_ab,
-        row_blocks=rows_of_mma // 64 // spec.tile_consumers,
+        row_blocks=(tile.n if spec.swap_ab else tile.m) // 64 // spec.tile_consumers,
         consumers=spec.consumers,
         staged=epilogue.store == "tma",
         pipe_depth=spec.pipe_depth,

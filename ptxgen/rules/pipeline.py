@@ -14,6 +14,7 @@ MAX_PIPE_DEPTH = 8
 
 
 def pipeline_violations(spec: GemmSpec) -> list[str]:
+    """Of stages, roles, hints, and the way of the accumulator to D."""
     found = []
     specialized = spec.roles == "specialized"
     if spec.step <= 4 and spec.pipe_depth != 1:
@@ -95,6 +96,7 @@ def _streaming_violations(spec: GemmSpec) -> list[str]:
 
 
 def plan_violations(spec: GemmSpec) -> list[str]:
+    """Of what shared memory holds; only where tile and cluster are possible."""
     found = []
     span = spec.operand_swizzle
     if span is not None and spec.tile.k * 2 % span:

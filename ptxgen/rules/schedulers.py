@@ -28,6 +28,7 @@ def _hilbert_violations(spec: GemmSpec) -> list[str]:
 
 
 def scheduler_violations(spec: GemmSpec) -> list[str]:
+    """Of the kind and the order of tiles."""
     found = []
     scheduler = spec.scheduler
     one_tile = spec.step <= 2

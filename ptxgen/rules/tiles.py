@@ -18,6 +18,7 @@ def extents_text(extents: Iterable[int]) -> str:
 
 
 def built_clusters(spec: GemmSpec, pair: bool) -> tuple[tuple[int, int, int], ...]:
+    """The clusters that the spec's step and target have; `pair`: two CTAs to an MMA."""
     if pair:
         return ((2, 1, 1),)
     if spec.step == 10 and spec.target == "sm_90a":
@@ -45,6 +46,7 @@ def multicast_violations(spec: GemmSpec) -> list[str]:
 
 
 def tile_violations(spec: GemmSpec) -> list[str]:
+    """Of the tile, and of who multiplies it."""
     found = _wgmma_violations(spec) if spec.target == "sm_90a" else _tcgen05_violations(spec)
     if spec.swap_ab and (spec.step, spec.target) != (10, "sm_90a"):
         found.append(

@@ -182,11 +182,9 @@ def _sums_clocks(spec: GemmSpec, costs: Costs, others: int) -> float:
 def _multiply_clocks(spec: GemmSpec, costs: Costs) -> float:
     """Cycles of a CTA's share of the tensor core's work on one K tile, an MMA of 32 bytes of K after the other."""
     plan = spec.plan
-    rows, columns, n = plan.a.rows, plan.b.rows, spec.tile.n
-    if plan.swap_ab:
-        rows, columns, n = columns, rows, spec.tile.m
+    rows, columns = (operand.rows for operand in plan.mma_operands)
     block = min(_BLOCK_ROWS[spec.target], rows)
-    flop = 2 * block * n * MMA_K_BYTES // plan.a.element_bytes
+    flop = 2 * block * columns * spec.cta_group * MMA_K_BYTES // plan.a.element_bytes
     arithmetic = flop / float(costs.mma_flop_per_clk)
     if block < _BLOCK_ROWS[spec.target]:
         arithmetic *= 2  # M = 64 on one SM runs at half rate

@@ -18,11 +18,12 @@ from ptxgen.device.description import parse_launch
 from ptxgen.device.launch import Launch
 from ptxgen.errors import LaunchError, PtxgenError
 from ptxgen.hardware.targets import TARGETS, target
+from ptxgen.review.costs import costs_of
 from ptxgen.review.predict import predict
 from ptxgen.steps import STEPS
 from ptxgen.steps.launch import launch_text
 from ptxgen.tuning.candidates import AXES, candidates, variations
-from ptxgen.tuning.model import estimate, pays_to_divide
+from ptxgen.tuning.model import _multiply_clocks, estimate, pays_to_divide
 from ptxgen.tuning.table import Entry, Problem, Table, find_table, load_table, parse_table
 
 H200 = target("sm_90a")
@@ -213,6 +214,16 @@ def test_swapped_operands_of_a_square_tile_cost_the_same() -> None:
     tile = ptxgen.step(10, target="sm_90a").replace(tile={"m": 128, "n": 128}, pipe_depth=4)
     one, other = (estimate(tile.replace(swap_ab=swap), 4096, 4096, 4096) for swap in (False, True))
     assert one == other
+
+
+@pytest.mark.parametrize(("m", "n"), [(32, 128), (16, 128), (96, 256), (128, 128)])
+def test_a_swapped_tile_multiplies_as_its_mirror_image(m: int, n: int) -> None:
+    ten, costs = ptxgen.step(10, target="sm_90a").replace(pipe_depth=2), costs_of("sm_90a")
+    swapped, mirrored = (
+        ten.replace(tile={"m": m, "n": n}, swap_ab=True),
+        ten.replace(tile={"m": n, "n": m}),
+    )
+    assert _multiply_clocks(swapped, costs) == _multiply_clocks(mirrored, costs)
 
 
 @pytest.mark.parametrize("name", TARGETS)
